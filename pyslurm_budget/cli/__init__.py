@@ -1,0 +1,1 @@
+"""The commands: one file a command group, and the wiring."""

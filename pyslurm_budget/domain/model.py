@@ -1,0 +1,255 @@
+"""The facts of a snapshot, as values.
+
+Units: times are seconds since the epoch (slurmctld's clock), durations seconds, memory mebibytes. A *rate* is charged
+GPUs in thousandths (``MILLI`` = one GPU), so that an amount ``rate x seconds`` is an exact integer ("mGPU-s").
+``None`` means "not known" or "no limit", as each field says; it never means 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MILLI = 1000
+
+
+class WorkClass(StrEnum):
+    """Backed work is paid for and protected during its contract; spare work is free and always preemptible."""
+
+    BACKED = "backed"
+    SPARE = "spare"
+
+
+class Mode(StrEnum):
+    """Observe writes nothing; advise only talks at submit; enforce acts."""
+
+    OBSERVE = "observe"
+    ADVISE = "advise"
+    ENFORCE = "enforce"
+
+
+class JobState(StrEnum):
+    """The base states of a live job that decisions depend on; ``OTHER`` is any ended state."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
+    OTHER = "OTHER"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RunKey:
+    """Identity of a run: Slurm's raw job id and the submit time, which a requeue renews (design section 2)."""
+
+    job_id: int
+    submit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tres:
+    """What a run holds or held. ``gpus`` is ``None`` where GPUs were asked for but none were accounted."""
+
+    cpus: int = 0
+    memory_mb: int = 0
+    nodes: int = 0
+    gpus: int | None = 0
+    gpus_by_type: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a pending job asks for, all tasks of one array element.
+
+    ``gpus``, ``cpus`` and ``memory_mb`` are totals over all nodes. ``gpus_per_node`` is set where GPUs were asked per
+    node. ``special`` says in a few words why our own placement cannot judge the request (features, licences, named
+    nodes...); ``None`` means that nodes, GPUs, CPUs and memory are all there is to it.
+    """
+
+    nodes_min: int = 1
+    nodes_max: int | None = None
+    gpus: int = 0
+    gpus_per_node: int | None = None
+    gpu_type: str | None = None
+    cpus: int = 1
+    memory_mb: int = 0
+    exclusive: bool = False
+    special: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """What one job holds of one node."""
+
+    node: str
+    gpus: int
+    cpus: int
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job record as slurmctld has it now.
+
+    ``ref`` addresses exactly this record in Slurm's commands: ``"123"``, ``"100_7"`` for an array task (also after it
+    was split off and got a raw id), ``"100_[3-9]"`` for the pending remainder of an array. ``tasks`` lists the
+    """One job record as slurmctld has it now.
+    has set none (held, dependent). ``allocation`` is empty unless running or suspended.
+    """
+
+    key: RunKey
+    ref: str
+    name: str
+    user: str
+    account: str
+    qos: str
+    partitions: tuple[str, ...]
+    state: JobState
+    reason: str
+    priority: int
+    time_limit: int | None
+    request: Request
+    completing: bool = False
+    array_job_id: int | None = None
+    tasks: tuple[int, ...] = ()
+    het: bool = False
+    eligible: int | None = None
+    start: int | None = None
+    requeueable: bool = True
+    batch: bool = True
+    restarts: int = 0
+    comment: str = ""
+    held_tres: Tres = Tres()
+    allocation: tuple[NodeShare, ...] = ()
+    reservation: str | None = None
+
+    @property
+    def can_requeue(self) -> bool:
+        """Whether Slurm can put the run back into the queue (interactive and --no-requeue runs would be killed)."""
+        return self.batch and self.requeueable
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. ``in_service`` is false for DOWN, FAIL and *drained* nodes; a draining node still runs work."""
+
+    name: str
+    partitions: tuple[str, ...]
+    gpus: int
+    gpu_type: str | None
+    cpus: int
+    memory_mb: int
+    gpus_used: int = 0
+    cpus_used: int = 0
+    memory_used_mb: int = 0
+    up: bool = True
+    draining: bool = False
+    reserved: bool = False
+    reason: str = ""
+    reason_since: int | None = None
+
+    @property
+    def in_service(self) -> bool:
+        """Whether the node's GPUs count as capacity: up, and either taking work or still running it."""
+        return self.up and (not self.draining or self.gpus_used > 0 or self.cpus_used > 0)
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether Slurm could start a job here."""
+        return self.up and not self.draining and not self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition; ``max_time`` and ``default_time`` are seconds or ``None`` for no limit, no default."""
+
+    name: str
+    nodes: tuple[str, ...]
+    default: bool = False
+    up: bool = True
+    max_time: int | None = None
+    default_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One reservation; ``ours`` are those that this project made (their names start with its prefix)."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start: int
+    end: int
+    accounts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """What slurmctld says of itself: its clock, release (``(22, 5, 8)``), start, and the settings that rules use.
+
+    ``weights`` is the sum of all PriorityWeight* settings: an upper bound of the priority that Slurm itself gives.
+    """
+
+    cluster: str
+    now: int
+    release: tuple[int, int, int]
+    started: int
+    kill_wait: int = 30
+    preempt_type: str = "preempt/qos"
+    preempt_mode: str = "REQUEUE"
+    weights: int = 0
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One consistent reading of the live cluster. A reader that could not read all of it raises instead.
+
+    ``allowed_qos`` maps (account, user) to the QOS names of the association; ``parents`` maps each account to its
+    parent account (``None`` for root). Both come from slurmdbd.
+    """
+
+    controller: Controller
+    jobs: tuple[Job, ...]
+    nodes: tuple[Node, ...]
+    partitions: tuple[Partition, ...]
+    reservations: tuple[Reservation, ...] = ()
+    allowed_qos: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    parents: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def now(self) -> int:
+        """slurmctld's clock: the only time that decisions know."""
+        return self.controller.now
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One accounting row (one run) as slurmdbd has it, GPUs raw, nothing cut to any window.
+
+    ``start`` is ``None`` for a job that never started, ``end`` for one that has not ended. ``job_ref`` is the readable
+    id (``100_7``). ``by_uid`` is set where the row says who cancelled it. ``time_limit`` is ``None`` for none.
+    """
+
+    key: RunKey
+    job_ref: str
+    account: str
+    user: str
+    qos: str
+    partition: str
+    state: str
+    eligible: int | None
+    start: int | None
+    end: int | None
+    suspended: int
+    time_limit: int | None
+    tres: Tres
+    requested_gpus: int
+    nodes: tuple[str, ...]
+    comment: str = ""
+    by_uid: int | None = None

@@ -1,0 +1,123 @@
+"""What a cycle decided: actions with the state that they expect and the reason with its numbers.
+
+An action is data. It is written down before it is carried out, carried out only if the job still is as expected, and
+read back (design 4.8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyslurm_budget.domain.model import JobState, RunKey, WorkClass
+
+
+class ActionKind(StrEnum):
+    """What is done to a job record (or, for the last two, to nodes)."""
+
+    SET_CLASS = "set-class"
+    SET_RANK = "set-rank"
+    RESET_RANK = "reset-rank"
+    DISPLACE = "displace"
+    DRAIN = "drain"
+    RESERVE = "reserve"
+    RELEASE = "release"
+
+    @property
+    def is_requeue(self) -> bool:
+        """Whether the action stops a run."""
+        return self in (ActionKind.DISPLACE, ActionKind.DRAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why: a code of :mod:`pyslurm_budget.domain.reasons`, and the numbers that its sentence needs."""
+
+    code: str
+    numbers: Mapping[str, int | str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change of one job record.
+
+    ``expect_state`` and ``expect_qos`` must still hold, and the record's key must still be ``key``, or the action is
+    skipped. ``qos`` and ``site_factor`` are the values to set (for a requeue: once the job is pending again);
+    ``time_limit`` (seconds, ``None`` = unlimited) is the job's present one and is sent along with every QOS, because
+    some releases reset it otherwise. ``for_ref`` names the job that profits from a requeue or a reservation.
+    """
+
+    kind: ActionKind
+    ref: str
+    key: RunKey
+    reason: Reason
+    expect_state: JobState
+    expect_qos: str
+    qos: str | None = None
+    site_factor: int | None = None
+    time_limit: int | None = None
+    for_ref: str | None = None
+    nodes: tuple[str, ...] = ()
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The class that a pending job record has by our decision, with what it was priced at.
+
+    ``signature`` is the text of everything that re-opens the admission when it changes (size, time, partition...).
+    ``rate`` is in thousandths of a GPU, ``contract`` and ``price_length`` in seconds. ``sequence`` grows with each
+    admission: the last admitted loses it first.
+    """
+
+    ref: str
+    key: RunKey
+    budget: str | None
+    pool: str
+    work_class: WorkClass
+    rate: int
+    contract: int
+    price_length: int
+    signature: str
+    since: int
+    sequence: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """One budget in one pool at the end of a cycle; amounts in mGPU-s, GPUs in thousandths.
+
+    ``headroom`` is what a new contract of the cap's length could still use here (own budget only).
+    """
+
+    budget: str
+    pool: str
+    share: str
+    allowance: int
+    overdraft: int
+    charged: int
+    outstanding: int
+    headroom: int
+    backed_now: int
+    spare_now: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that one cycle decided. ``admissions`` covers every managed pending record, in our order.
+
+    ``notes`` are reasons that concern no single job (acting stopped, drain limit reached, budget without account...).
+    """
+
+    now: int
+    actions: tuple[Action, ...]
+    admissions: tuple[Admission, ...]
+    budgets: tuple[BudgetState, ...]
+    notes: tuple[Reason, ...] = ()

@@ -1,0 +1,94 @@
+"""The site's rules as numbers: one value, read once from the configuration, handed to every decision.
+
+Fractions are exact. Durations are seconds. Every default is the one that the design proposes (section 4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOUR = 3600
+DAY = 24 * HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRule:
+    """Which nodes form a pool: those of the flavors (GPU types), or of the partitions, that are named."""
+
+    name: str
+    flavors: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMap:
+    """The managed QOS and their spare twins (design section 3), e.g. ``{"backed": "spare"}``."""
+
+    twins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({"backed": "spare"}))
+
+    def is_spare(self, qos: str) -> bool:
+        """Whether the QOS is a spare twin."""
+        return qos in self.twins.values()
+
+    def is_managed(self, qos: str) -> bool:
+        """Whether we decide about jobs of this QOS."""
+        return qos in self.twins or self.is_spare(qos)
+
+    def spare_of(self, qos: str) -> str:
+        """The spare twin of a managed QOS (itself for a twin)."""
+        return self.twins.get(qos, qos)
+
+    def backed_of(self, qos: str) -> str:
+        """The managed QOS of a spare twin (itself for a managed one); the first, where several share the twin."""
+        if qos in self.twins:
+            return qos
+        return next(name for name, twin in self.twins.items() if twin == qos)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All numbers of design section 4 that this release uses."""
+
+    window: int = 7 * DAY
+    hour: int = HOUR
+    classes: ClassMap = field(default_factory=ClassMap)
+    pools: tuple[PoolRule, ...] = ()
+    cap: int = 8 * HOUR
+    default_contract: int = HOUR
+    floor: int = HOUR
+    overdraft: Fraction = Fraction(2, 100)
+    ceiling_share: Fraction = Fraction(3)
+    ceiling_part: Fraction = Fraction(1, 2)
+    array_ahead: int = 50
+    charge_largest: bool = True
+    run_on_price: Fraction = Fraction(1)
+    margin: Fraction = Fraction(5, 100)
+    wide_wait: int = 10 * 60
+    grown_wait: int = 15 * 60
+    early_loss: int = 10 * 60
+    early_wait: int = HOUR
+    loss_cap: int = HOUR
+    stuck_wait: int = 5 * 60
+    drain_after: int = 10 * 60
+    drain_at_once: Fraction = Fraction(5, 100)
+    drain_min_nodes: int = 2
+    drain_reason: str = ".*"
+    updates_per_cycle: int = 500
+    requeues_per_cycle: int = 20
+    requeues_per_hour: int = 200
+    requeues_per_job_day: int = 3
+    breaker_part: Fraction = Fraction(25, 100)
+    breaker_window: int = 10 * 60
+    breaker_lost: int = 3
+    breaker_drained: int = 3
+    lost_after: int = 30
+    restart_quiet: int = 60
+    clock_skew: int = 5
+    stale_after: int = HOUR
+    displace_old_runs: bool = False

@@ -1,0 +1,1 @@
+"""Facts and decisions in SQL: tables, migrations and the store."""

@@ -1,0 +1,1 @@
+"""Tables, parsable text and JSON for people and programs."""

@@ -1,0 +1,1 @@
+"""Use cases over ports: sync, evaluate, plan, publish, apply, explain."""

@@ -1,0 +1,274 @@
+"""What the use cases need from the outside, as protocols. The simulator and the real edges implement the same ones.
+
+*Failure is never empty*: every read either returns all of it or raises a :class:`pyslurm_budget.errors.SbudgetError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pyslurm_budget.domain.budget import Budget
+    from pyslurm_budget.domain.model import Job, JobState, Mode, RunKey, RunRecord, Snapshot, WorkClass
+    from pyslurm_budget.domain.plan import Action, Admission, Plan
+
+
+class LiveCluster(Protocol):
+    """Live reads of slurmctld (and the association lists of slurmdbd)."""
+
+    def snapshot(self) -> Snapshot:
+        """Read jobs, nodes, partitions, reservations and settings. Raises on any failure, never a partial answer."""
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Read the job records alone: the fresh look just before and just after acting."""
+
+    def job(self, ref: str) -> Job | None:
+        """Read one record; ``None`` only if slurmctld says that it knows no such job."""
+
+
+class Commands(Protocol):
+    """Changes to Slurm. Each raises SlurmRefusedError (this job, with Slurm's words) or a larger failure."""
+
+    def update_job(
+        self,
+        ref: str,
+        *,
+        qos: str | None = None,
+        site_factor: int | None = None,
+        time_limit: int | None = None,
+        unlimited: bool = False,
+        reservation: str | None = None,
+    ) -> None:
+        """Change one record in one update. ``time_limit`` in seconds; ``unlimited`` sends UNLIMITED instead."""
+
+    def requeue(self, ref: str) -> None:
+        """``scontrol requeue Incomplete``: does nothing, and says nothing, if the run has ended already."""
+
+    def reserve(self, name: str, *, nodes: Iterable[str], start: int, end: int, accounts: Iterable[str]) -> None:
+        """Create a reservation of ours over nodes that may be busy."""
+
+    def release(self, name: str) -> None:
+        """Delete a reservation of ours; no error if it is gone."""
+
+
+class Accounting(Protocol):
+    """Runs as slurmdbd has them."""
+
+    def runs(self, since: int, until: int) -> Iterator[RunRecord]:
+        """Every run that was alive or waiting in [since, until), duplicates (requeued runs) included. Raises at any
+        point if the answer is not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """One run as the ledger counts it.
+
+    ``rate`` is the charged GPUs in thousandths, ``gpus`` the raw ones (``None``: unknown, and ``unknown`` says why).
+    ``work_class`` is the class by the run's QOS, ``shadow`` the one it would have had. ``contract`` is the frozen
+    minimum runtime in seconds; ``protected_until`` its end. ``budget`` is the paying budget, ``None`` for none.
+    """
+
+    key: RunKey
+    job_ref: str
+    account: str
+    user: str
+    qos: str
+    budget: str | None
+    pool: str | None
+    state: str
+    start: int | None
+    end: int | None
+    suspended: int
+    gpus: int | None
+    rate: int
+    work_class: WorkClass
+    shadow: WorkClass
+    unknown: str | None = None
+    time_limit: int | None = None
+    nodes: tuple[str, ...] = ()
+    gpu_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContractFacts:
+    """A contract, frozen when its run was first seen (design 4.4).
+
+    ``mode`` is the mode in which it was frozen. ``outcome`` is ``None`` while it runs, then ``kept``, ``ended`` (the
+    run ended by itself before) or ``broken:<by what>``. ``stoppable`` is false for runs that cannot be requeued and
+    for those that ran at the switch-on.
+    """
+
+    key: RunKey
+    ref: str
+    pool: str
+    budget: str | None
+    user: str
+    work_class: WorkClass
+    shadow: WorkClass
+    rate: int
+    start: int
+    minimum: int
+    protected_until: int
+    stoppable: bool
+    mode: Mode
+    source: str
+    outcome: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An action of the ledger: written before acting, closed after reading back.
+
+    ``state`` is ``intent`` (not known to be carried out), ``sent`` (carried out, not yet read back), or closed:
+    ``done``, ``skipped``, ``failed``, ``undone``, ``lost``. ``outcome`` is a short text for people.
+    """
+
+    id: int
+    cycle: int
+    at: int
+    action: Action
+    state: str
+    outcome: str = ""
+    closed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRecord:
+    """One cycle: ``stages`` maps a stage's name to its microseconds; ``error`` is the sentence of a failed one."""
+
+    id: int
+    started: int
+    finished: int | None
+    mode: Mode
+    applied: bool
+    stages: Mapping[str, int]
+    counts: Mapping[str, int]
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncState:
+    """How far the accounting has been read: ``watermark`` is where the next read begins."""
+
+    watermark: int
+    as_of: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySlice:
+    """GPU-seconds in service and covered seconds of one pool in one hour, and the pool's GPUs at the last sample."""
+
+    pool: str
+    hour: int
+    gpu_seconds: int
+    covered: int
+    gpus: int
+
+
+class Ledger(Protocol):
+    """Facts and decisions. Every method is one transaction; a failure leaves nothing half-written."""
+
+    def take_lease(self, holder: str, now: int, until: int) -> int:
+        """Take or renew the lease and return its token; raises LeaseHeldError if another holder's is in force."""
+
+    def drop_lease(self, holder: str) -> None:
+        """Give the lease back."""
+
+    def save_runs(self, runs: Iterable[RunFacts], state: SyncState) -> int:
+        """Upsert runs by key and move the watermark, in one transaction; returns how many rows changed. The shadow
+        class and the budget of a known run are kept as they were first written; an ended run's class too."""
+
+    def sync_state(self) -> SyncState | None:
+        """State of the last complete read, ``None`` before the first."""
+
+    def runs_between(self, start: int, end: int) -> tuple[RunFacts, ...]:
+        """Runs that held something in [start, end): started before ``end`` and not ended by ``start``."""
+
+    def open_runs(self) -> tuple[RunFacts, ...]:
+        """Runs that started and have no end."""
+
+    def runs_of_job(self, job_ref: str) -> tuple[RunFacts, ...]:
+        """All runs of a job, oldest first. ``job_ref`` is a raw id or a readable one."""
+
+    def save_contracts(self, contracts: Iterable[ContractFacts]) -> None:
+        """Insert contracts that are not known yet (a known one is never changed), and set outcomes."""
+
+    def contracts(self, keys: Iterable[RunKey] | None = None) -> tuple[ContractFacts, ...]:
+        """Contracts of these runs; without keys, those without an outcome."""
+
+    def save_admissions(self, admissions: Iterable[Admission]) -> None:
+        """Replace the set of pending admissions by this one."""
+
+    def admissions(self) -> tuple[Admission, ...]:
+        """The admissions of the last cycle."""
+
+    def record_plan(self, cycle: int, plan: Plan) -> None:
+        """Store the plan's actions as ``planned`` rows of an observing cycle (shown, never carried out)."""
+
+    def write_intents(self, cycle: int, now: int, actions: Iterable[Action]) -> tuple[Intent, ...]:
+        """Write intents, and return them with their ids, before anything is done."""
+
+    def move_intent(self, intent_id: int, state: str, outcome: str, now: int) -> None:
+        """Advance one intent."""
+
+    def open_intents(self) -> tuple[Intent, ...]:
+        """Intents in state ``intent`` or ``sent``."""
+
+    def intents(
+        self, *, ref: str | None = None, since: int | None = None, kinds: Iterable[str] | None = None
+    ) -> tuple[Intent, ...]:
+        """Intents of a job, or since a time, oldest first, in any state."""
+
+    def begin_cycle(self, started: int, mode: Mode, applied: bool) -> int:
+        """Record the start of a cycle and return its id."""
+
+    def end_cycle(self, record: CycleRecord) -> None:
+        """Record its end."""
+
+    def last_cycle(self, *, finished: bool = True) -> CycleRecord | None:
+        """The newest (finished) cycle."""
+
+    def add_capacity(self, slices: Iterable[CapacitySlice], sampled: int) -> None:
+        """Add in-service GPU-seconds to their hours, and remember the time of the sample."""
+
+    def capacity(self, since: int) -> tuple[tuple[CapacitySlice, ...], int | None]:
+        """Slices from the hour of ``since`` on, and the time of the last sample."""
+
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budget tree's nodes with their share history; empty before the first ``budget apply``."""
+
+    def save_budgets(self, budgets: Iterable[Budget], now: int, who: str, why: str) -> None:
+        """Make this the tree; what changed is added to the history with who, when and why."""
+
+    def get(self, name: str) -> str | None:
+        """A small named value (``enforce_since``, ``breaker``, ``generation``...)."""
+
+    def put(self, name: str, value: str | None) -> None:
+        """Set or (``None``) remove a small named value."""
+
+
+class Publisher(Protocol):
+    """Where the decision table and the public state go."""
+
+    def publish(self, table: str, state: str) -> None:
+        """Replace both files atomically."""
+
+
+__all__ = [
+    "Accounting",
+    "CapacitySlice",
+    "Commands",
+    "ContractFacts",
+    "CycleRecord",
+    "Intent",
+    "JobState",
+    "Ledger",
+    "LiveCluster",
+    "Publisher",
+    "RunFacts",
+    "SyncState",
+]

@@ -1,0 +1,1 @@
+"""A discrete-event Slurm behind the same ports as the real one."""

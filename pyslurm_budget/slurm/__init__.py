@@ -1,0 +1,1 @@
+"""The edge to Slurm: its commands, and nothing else."""
