@@ -97,7 +97,7 @@ class Job:
 
     ``ref`` addresses exactly this record in Slurm's commands: ``"123"``, ``"100_7"`` for an array task (also after it
     was split off and got a raw id), ``"100_[3-9]"`` for the pending remainder of an array. ``tasks`` lists the
-    """One job record as slurmctld has it now.
+    pending task ids of such a remainder. ``time_limit`` is ``None`` for UNLIMITED; ``eligible`` is ``None`` where Slurm
     has set none (held, dependent). ``allocation`` is empty unless running or suspended.
     """
 
@@ -232,7 +232,7 @@ class Snapshot:
 class RunRecord:
     """One accounting row (one run) as slurmdbd has it, GPUs raw, nothing cut to any window.
 
-    ``start`` is ``None`` for a job that never started, ``end`` for one that has not ended. ``job_ref`` is the readable
+    ``start`` is ``None`` for a job that never started, ``end`` for one that still runs. ``job_ref`` is the readable
     id (``100_7``). ``by_uid`` is set where the row says who cancelled it. ``time_limit`` is ``None`` for none.
     """
 
