@@ -1,0 +1,238 @@
+"""The configuration: one TOML file, read once, every value checked, nothing guessed.
+
+Searched in this order: ``--config``, ``$SBUDGET_CONFIG``, ``/etc/sbudget/sbudget.toml``. A key that is unknown, of
+the wrong type or unreadable is a :class:`ConfigError` with the file, the key, what was found and what is accepted.
+Relative paths are relative to the file. ``$SBUDGET_LEDGER_URL`` wins over ``[ledger] url``, so that a password need
+not be in a file that everybody reads.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pyslurm_budget import values
+from pyslurm_budget.config_keys import BY_PATH, FREE_SECTIONS, KEYS, SECTIONS
+from pyslurm_budget.domain.model import Mode
+from pyslurm_budget.domain.policy import ClassMap, Policy, PoolRule
+from pyslurm_budget.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CONFIG_VARIABLE = "SBUDGET_CONFIG"
+LEDGER_VARIABLE = "SBUDGET_LEDGER_URL"
+USUAL_PLACE = Path("/etc/sbudget/sbudget.toml")
+_POLICY = "policy."
+_PATHS = ("state_dir", "kill_switch", "slurm_conf", "table_path", "state_path")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that a site decides. ``source`` is the file, ``None`` for the defaults; durations are seconds.
+
+    ``table_path`` and ``state_path`` default to files below ``state_dir``; ``timezone`` ``None`` is the system's.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    source: Path | None = None
+    cluster: str | None = None
+    mode: Mode = Mode.OBSERVE
+    state_dir: Path = Path("/var/lib/sbudget")
+    kill_switch: Path = Path("/etc/sbudget/stop")
+    operators: tuple[str, ...] = ()
+    ledger_url: str = "sqlite:////var/lib/sbudget/ledger.sqlite"
+    lease_seconds: int = 120
+    slurm_conf: Path | None = None
+    slurm_timeout: int = 60
+    table_path: Path = Path("/var/lib/sbudget/public/table")
+    state_path: Path = Path("/var/lib/sbudget/public/state.json")
+    timezone: str | None = None
+    interval: int = 30
+
+
+def find_config(given: str | Path | None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The file to read: what was given, else the environment's, else the usual place if it is there, else ``None``.
+
+    Raises ConfigError for a file that was named and is not there.
+    """
+    named = given or (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
+    if named:
+        path = Path(named)
+        if not path.is_file():
+            origin = "--config" if given else f"${CONFIG_VARIABLE}"
+            raise ConfigError(f"{path}: no such file (named by {origin})")
+        return path
+    return USUAL_PLACE if USUAL_PLACE.is_file() else None
+
+
+def load_config(given: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
+    """Read the configuration; raises ConfigError, also where no file is found."""
+    environ = os.environ if environ is None else environ
+    path = find_config(given, environ)
+    if path is None:
+        raise ConfigError(
+            f"no configuration: {USUAL_PLACE} does not exist; name a file with --config or ${CONFIG_VARIABLE}, "
+            "or begin with the example sbudget.toml"
+        )
+    config = read_config(_text(path), path)
+    url = environ.get(LEDGER_VARIABLE)
+    return replace(config, ledger_url=url) if url else config
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as failure:
+        raise ConfigError(f"{path}: cannot be read ({failure.strerror})") from failure
+    except UnicodeDecodeError as failure:
+        raise ConfigError(f"{path}: is not UTF-8 text (byte {failure.start})") from failure
+
+
+def read_config(text: str, source: Path) -> Config:
+    """The configuration that the text of the file ``source`` means; raises ConfigError."""
+    try:
+        document = values.read_toml(text)
+    except tomllib.TOMLDecodeError as failure:
+        raise ConfigError(f"{source}: is not valid TOML: {failure}") from failure
+    found: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
+    for path, value in _entries(document, source):
+        key = BY_PATH[path]
+        read = _value(key.read, value, f"{source}: {path}")
+        if key.sets.startswith(_POLICY):
+            rules[key.sets.removeprefix(_POLICY)] = read
+        else:
+            found[key.sets] = read
+    if "classes" in document:
+        rules["classes"] = _classes(document["classes"], source)
+    if "pools" in document:
+        rules["pools"] = _pools(document["pools"], source)
+    config = Config(policy=Policy(**rules), source=source, **_places(found, source.parent))
+    _agrees(config, source)
+    return config
+
+
+def _entries(document: dict[str, Any], source: Path) -> Iterator[tuple[str, object]]:
+    """Every plain key with its path; unknown sections and keys are refused."""
+    top = [key.path for key in KEYS if "." not in key.path]
+    for name, value in document.items():
+        if name in FREE_SECTIONS:
+            continue
+        if name not in SECTIONS:
+            if name not in top:
+                raise ConfigError(f"{source}: unknown key {name}{values.nearest(name, [*top, *SECTIONS])}")
+            yield name, value
+            continue
+        if not isinstance(value, dict):
+            raise ConfigError(f"{source}: {name}: found {values.shown(value)}; accepted is a section [{name}]")
+        for inner, setting in value.items():
+            path = f"{name}.{inner}"
+            if path not in BY_PATH:
+                raise ConfigError(f"{source}: unknown key {path}{values.nearest(path, BY_PATH)}")
+            yield path, setting
+
+
+def _value(read: Any, value: object, where: str) -> Any:
+    try:
+        return read(value)
+    except ValueError as wrong:
+        raise ConfigError(f"{where}: {wrong}") from None
+
+
+def _places(found: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Texts to paths, relative ones beside the file; the published files below ``state_dir`` unless named."""
+    for name in _PATHS:
+        if name in found:
+            found[name] = (folder / found[name]).absolute()
+    if "state_dir" in found:
+        public = found["state_dir"] / "public"
+        found.setdefault("table_path", public / "table")
+        found.setdefault("state_path", public / "state.json")
+    return found
+
+
+def _section(value: object, name: str, source: Path) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        raise ConfigError(f"{source}: {name}: found {values.shown(value)}; accepted is a section with entries")
+    return value
+
+
+def _classes(value: object, source: Path) -> ClassMap:
+    """``managed = "twin"`` lines."""
+    section = _section(value, "classes", source)
+    twins = {name: _value(values.text, twin, f"{source}: classes.{name}") for name, twin in section.items()}
+    for name, twin in twins.items():
+        if twin in twins:
+            raise ConfigError(f"{source}: classes.{name}: {twin} is a managed QOS itself and cannot be a spare twin")
+    return ClassMap(MappingProxyType(twins))
+
+
+def _pools(value: object, source: Path) -> tuple[PoolRule, ...]:
+    """``[pools.NAME]`` with ``flavors`` or ``partitions``; no flavor or partition in two pools."""
+    rules = []
+    owner: dict[tuple[str, str], str] = {}
+    for name, table in _section(value, "pools", source).items():
+        members: dict[str, tuple[str, ...]] = {}
+        for kind, listed in _section(table, f"pools.{name}", source).items():
+            where = f"{source}: pools.{name}.{kind}"
+            if kind not in ("flavors", "partitions"):
+                raise ConfigError(f"{where}: unknown key{values.nearest(kind, ['flavors', 'partitions'])}")
+            members[kind] = _value(values.texts, listed, where)
+            for member in members[kind]:
+                other = owner.setdefault((kind, member), name)
+                if other != name:
+                    raise ConfigError(f"{where}: {member} belongs to pool {other} already")
+        if not any(members.values()):
+            raise ConfigError(f"{source}: pools.{name}: names neither flavors nor partitions")
+        rules.append(PoolRule(name=name, **members))
+    return tuple(rules)
+
+
+def _agrees(config: Config, source: Path) -> None:
+    """Values that are right each by itself, and contradict each other."""
+    rules = config.policy
+    wrong = None
+    if rules.default_contract > rules.cap:
+        wrong = "contract.default is longer than contract.cap"
+    elif rules.floor > rules.cap:
+        wrong = "contract.floor is longer than contract.cap"
+    elif rules.cap > rules.window:
+        wrong = "contract.cap is longer than window.length"
+    elif rules.hour > rules.window:
+        wrong = "window.hour is longer than window.length"
+    elif config.table_path == config.state_path:
+        wrong = "publish.table and publish.state are the same file"
+    elif rules.stale_after < 2 * config.interval:
+        wrong = "cycle.stale_after is shorter than two times cycle.interval: every table would be stale"
+    if wrong:
+        raise ConfigError(f"{source}: {wrong}")
+
+
+def effective(config: Config) -> dict[str, object]:
+    """Every key of the file with the value in force, for ``config show``; a password in the URL is masked."""
+    shown: dict[str, object] = {}
+    for key in KEYS:
+        holder: object = config.policy if key.sets.startswith(_POLICY) else config
+        shown[key.path] = getattr(holder, key.sets.removeprefix(_POLICY))
+    shown["ledger.url"] = masked(config.ledger_url)
+    shown["charge.by"] = "largest" if config.policy.charge_largest else "gpu"
+    for name, twin in config.policy.classes.twins.items():
+        shown[f"classes.{name}"] = twin
+    for rule in config.policy.pools:
+        for kind in ("flavors", "partitions"):
+            if getattr(rule, kind):
+                shown[f"pools.{rule.name}.{kind}"] = getattr(rule, kind)
+    return shown
+
+
+def masked(url: str) -> str:
+    """A database URL without its password."""
+    scheme, mark, rest = url.partition("://")
+    who, at, where = rest.rpartition("@")
+    user, colon, _ = who.partition(":")
+    return f"{scheme}{mark}{user}:***{at}{where}" if at and colon else url
