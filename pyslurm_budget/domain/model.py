@@ -97,8 +97,9 @@ class Job:
 
     ``ref`` addresses exactly this record in Slurm's commands: ``"123"``, ``"100_7"`` for an array task (also after it
     was split off and got a raw id), ``"100_[3-9]"`` for the pending remainder of an array. ``tasks`` lists the
-    pending task ids of such a remainder. ``time_limit`` is ``None`` for UNLIMITED; ``eligible`` is ``None`` where Slurm
-    has set none (held, dependent). ``allocation`` is empty unless running or suspended.
+    pending task ids of such a remainder. ``time_limit`` is ``None`` for UNLIMITED. ``eligible`` is ``None`` where
+    Slurm has set none (held, dependent). ``allocation`` is empty unless running or suspended. ``marker`` is the
+    AdminComment, where our submit plugin notes what the user asked for.
     """
 
     key: RunKey
@@ -126,6 +127,7 @@ class Job:
     held_tres: Tres = Tres()
     allocation: tuple[NodeShare, ...] = ()
     reservation: str | None = None
+    marker: str = ""
 
     @property
     def can_requeue(self) -> bool:

@@ -75,6 +75,8 @@ class Policy:
     early_wait: int = HOUR
     loss_cap: int = HOUR
     stuck_wait: int = 5 * 60
+    start_deadline: int = 60
+    back_off: int = 10 * 60
     drain_after: int = 10 * 60
     drain_at_once: Fraction = Fraction(5, 100)
     drain_min_nodes: int = 2
@@ -85,6 +87,7 @@ class Policy:
     requeues_per_job_day: int = 3
     breaker_part: Fraction = Fraction(25, 100)
     breaker_window: int = 10 * 60
+    breaker_least_gpus: int = 64
     breaker_lost: int = 3
     breaker_drained: int = 3
     lost_after: int = 30

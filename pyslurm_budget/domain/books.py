@@ -1,0 +1,245 @@
+"""The books of one moment: what each budget has used, has promised, and may still promise.
+
+Amounts are mGPU-s, per (budget, pool), and every amount of a budget stands in the books of its ancestors too.
+
+Horizons (design 4.3) are tested on a grid: (0, cap] is cut into segments, and in each the *largest* charge (at its
+begin, since history only leaves) and the *largest* commitment (at its end) are taken together. A contract that fits
+the grid fits at every horizon; what the grid costs in sharpness is at most one segment of the budget's own GPUs
+(``docs/adr/0001-horizon-grid.md``). The submit plugin tests the very same numbers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.model import MILLI, WorkClass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyslurm_budget.domain.budget import BudgetTree
+    from pyslurm_budget.domain.policy import Policy
+
+SEGMENTS = 32
+
+
+def horizons(cap: int) -> tuple[int, ...]:
+    """Ends of the segments of (0, cap], ascending; the last is the cap."""
+    count = min(SEGMENTS, max(cap, 1))
+    return tuple(cap * i // count for i in range(1, count + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Time that a run held GPUs: [start, end), or until now where ``end`` is ``None``; ``rate`` in thousandths."""
+
+    budget: str | None
+    user: str
+    pool: str
+    rate: int
+    work_class: WorkClass
+    start: int
+    end: int | None
+
+
+@dataclass(slots=True)
+class Book:
+    """One budget in one pool. ``charged[i]`` and ``committed[i]`` belong to the segment that ends at horizon i."""
+
+    allowance: int
+    line: int
+    charged_now: int = 0
+    outstanding: int = 0
+    spare_used: int = 0
+    contract_rate: int = 0
+    ceiling: int = 0
+    charged: list[int] = field(default_factory=list)
+    committed: list[int] = field(default_factory=list)
+    user_use: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    user_all: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def left(self) -> list[int]:
+        """What new contracts may use until each horizon."""
+        return [self.line - c - p for c, p in zip(self.charged, self.committed, strict=True)]
+
+    @property
+    def headroom(self) -> int:
+        """What is left of the line after the charge of now and all that is promised."""
+        return self.line - self.charged_now - self.committed[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a contract commits: ``rate`` (thousandths) for at most ``length`` seconds."""
+
+    rate: int
+    length: int
+
+    @property
+    def amount(self) -> int:
+        """The whole price in mGPU-s."""
+        return self.rate * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Where and by how much a price does not fit: the budget or ancestor, what is left there, what it would need."""
+
+    limit: str
+    code: str
+    left: int
+    needed: int
+
+
+class Books:
+    """All books of one moment. Built from facts, then filled with admissions; nothing else changes them."""
+
+    def __init__(
+        self,
+        tree: BudgetTree,
+        policy: Policy,
+        allowances: Mapping[tuple[str, str], int],
+        pool_sizes: Mapping[str, int],
+        now: int,
+    ) -> None:
+        """Empty books for every budget of the tree in every pool of ``pool_sizes`` (GPUs in service)."""
+        self.tree = tree
+        self.policy = policy
+        self.now = now
+        self.grid = horizons(policy.cap)
+        self._begins = (0, *self.grid[:-1])
+        self.books: dict[tuple[str, str], Book] = {}
+        for (account, pool), allowance in allowances.items():
+            book = Book(allowance, allowance + int(policy.overdraft * allowance))
+            book.charged = [0] * len(self.grid)
+            book.committed = [0] * len(self.grid)
+            book.ceiling = self._ceiling(account, pool, pool_sizes.get(pool, 0))
+            self.books[account, pool] = book
+
+    def _ceiling(self, account: str, pool: str, size: int) -> int:
+        """GPUs (thousandths) inside contracts at one time: max(3 x share, 50 %) of the pool (design 4.3)."""
+        share = self.tree.effective_share(account, pool, self.now)
+        part = max(min(share * self.policy.ceiling_share, Fraction(1)), self.policy.ceiling_part)
+        return int(part * size * MILLI)
+
+    def path(self, budget: str) -> tuple[str, ...]:
+        """The budget and its ancestors."""
+        return self.tree.path(budget)
+
+    def charge(self, uses: Iterable[Use]) -> None:
+        """Enter the window's use: backed work is charged, spare work is only remembered for the order."""
+        window = self.policy.window
+        begins = [self.now + h - window for h in self._begins]
+        for use in uses:
+            if use.budget is None or use.budget not in self.tree.budgets:
+                continue
+            end = self.now if use.end is None else min(use.end, self.now)
+            amounts = [use.rate * max(0, end - max(use.start, begin)) for begin in begins]
+            if not amounts[0]:
+                continue
+            backed = use.work_class is WorkClass.BACKED
+            for name in self.path(use.budget):
+                book = self.books.get((name, use.pool))
+                if book is not None:
+                    _enter(book, use.user, amounts, backed=backed)
+
+    def commit(self, budget: str, pool: str, price: Price) -> None:
+        """Promise a contract: of a running run (the rest of it) or of an admitted pending job."""
+        for name in self.path(budget):
+            book = self.books[name, pool]
+            for i, h in enumerate(self.grid):
+                book.committed[i] += price.rate * min(h, price.length)
+
+    def run_contract(self, budget: str, user: str, pool: str, price: Price) -> None:
+        """Enter a running run's contract: promised, counted in the load, and inside the ceiling while it lasts."""
+        if price.length <= 0:
+            return
+        self.commit(budget, pool, price)
+        self.add_load(budget, user, pool, price.amount)
+        self.occupy(budget, pool, price.rate)
+
+    def occupy(self, budget: str, pool: str, rate: int) -> None:
+        """Count a rate inside contracts, at the budget and its ancestors."""
+        for name in self.path(budget):
+            self.books[name, pool].contract_rate += rate
+
+    def add_load(self, budget: str, user: str, pool: str, amount: int) -> None:
+        """Count an outstanding contract in the load (design 4.5: the order is made job by job)."""
+        for name in self.path(budget):
+            book = self.books[name, pool]
+            book.outstanding += amount
+            book.user_use[user] += amount
+            book.user_all[user] += amount
+
+    def add_spare_load(self, budget: str, user: str, pool: str, amount: int) -> None:
+        """Count spare work to come in the order of spare work."""
+        for name in self.path(budget):
+            book = self.books[name, pool]
+            book.spare_used += amount
+            book.user_all[user] += amount
+
+    def refusal(self, budget: str, pool: str, price: Price, *, extra_rate: int = 0) -> Refusal | None:
+        """``None`` if the contract fits at every horizon, at the budget and every ancestor; else where it does not.
+
+        ``extra_rate`` is what is admitted but not running yet, for the ceiling of the budget itself.
+        """
+        for name in self.path(budget):
+            book = self.books[name, pool]
+            for h, left in zip(self.grid, book.left(), strict=True):
+                needed = price.rate * min(h, price.length)
+                if needed > left:
+                    return Refusal(name, "headroom", min(book.left()), price.amount)
+        own = self.books[budget, pool]
+        if own.contract_rate + extra_rate + price.rate > own.ceiling:
+            return Refusal(budget, "ceiling", max(0, own.ceiling - own.contract_rate - extra_rate), price.rate)
+        return None
+
+    def over(self, budget: str, pool: str) -> str | None:
+        """The budget or ancestor that has already used more than its line: only then is a promise recalled."""
+        for name in self.path(budget):
+            book = self.books[name, pool]
+            if book.charged_now > book.line:
+                return name
+        return None
+
+    def load(self, account: str, pool: str, *, extra: int = 0) -> Fraction | None:
+        """(charged + outstanding + extra) / allowance; ``None`` for an allowance of 0, which ranks last."""
+        book = self.books[account, pool]
+        if book.allowance <= 0:
+            return None
+        return Fraction(book.charged_now + book.outstanding + extra, book.allowance)
+
+    def direct(self, account: str, pool: str) -> Book:
+        """The implicit child for jobs charged to the account itself: what its children do not have (design 4.1)."""
+        own = self.books[account, pool]
+        children = [self.books[n, pool] for n in self.tree.children.get(account, ())]
+        allowance = own.allowance - sum(c.allowance for c in children)
+        return Book(
+            allowance=allowance,
+            line=allowance + int(self.policy.overdraft * allowance),
+            charged_now=own.charged_now - sum(c.charged_now for c in children),
+            outstanding=own.outstanding - sum(c.outstanding for c in children),
+            spare_used=own.spare_used - sum(c.spare_used for c in children),
+        )
+
+    def spare_load(self, account: str, pool: str) -> Fraction | None:
+        """Load with spare use included: what spare work is ranked by (design 4.5)."""
+        book = self.books[account, pool]
+        if book.allowance <= 0:
+            return None
+        return Fraction(book.charged_now + book.outstanding + book.spare_used, book.allowance)
+
+
+def _enter(book: Book, user: str, amounts: list[int], *, backed: bool) -> None:
+    """Enter one run's amounts, one per segment, into one book."""
+    book.user_all[user] += amounts[0]
+    if not backed:
+        book.spare_used += amounts[0]
+        return
+    book.charged_now += amounts[0]
+    book.user_use[user] += amounts[0]
+    for i, amount in enumerate(amounts):
+        book.charged[i] += amount

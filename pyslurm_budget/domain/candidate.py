@@ -1,0 +1,181 @@
+"""A pending job as admission sees it: its price, what re-opens its admission, and whether it may be backed at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.books import Price
+from pyslurm_budget.domain.comment import declared_minimum
+from pyslurm_budget.domain.model import JobState, WorkClass
+from pyslurm_budget.domain.plan import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyslurm_budget.domain.model import Job
+    from pyslurm_budget.domain.plan import Admission
+    from pyslurm_budget.domain.situation import Situation
+
+# A requeued job waits for its begin time, and must have its class before that: so a begin time this near is eligible.
+SOON = 180
+ASKED_SPARE = "sbudget:spare"
+NEVER = (
+    "Dependency",
+    "JobHeld",
+    "DependencyNeverSatisfied",
+    "ReqNodeNotAvail",
+    "BadConstraints",
+    "JobArrayTaskLimit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One pending record, or one task of an array's pending remainder (``task``), with its price.
+
+    ``obstacle`` says why it cannot be backed whatever the budget has left; ``None`` if it may be. ``known`` is the
+    last cycle's admission, if nothing that re-opens it has changed.
+    """
+
+    ref: str
+    job: Job
+    budget: str | None
+    pools: tuple[str, ...]
+    price: Price
+    contract: int
+    signature: str
+    obstacle: Reason | None
+    eligible: bool
+    known: Admission | None
+    returning: bool
+    task: int | None = None
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """Order among the user's own jobs: by submission."""
+        return (self.job.key.submit, self.job.array_job_id or self.job.key.job_id, self.task or 0)
+
+
+def candidates(situation: Situation) -> tuple[Candidate, ...]:
+    """Every managed pending record; of an array's remainder the lowest tasks one by one, the rest as one record.
+
+    Jobs that are still COMPLETING (a requeue that Slurm has not finished) are left alone: a new QOS would be written
+    into the row of the run that has just ended.
+    """
+    found: list[Candidate] = []
+    for job in situation.snapshot.jobs:
+        if job.state is JobState.PENDING and not job.completing and situation.policy.classes.is_managed(job.qos):
+            found.extend(_of_job(situation, job))
+    return tuple(found)
+
+
+def _of_job(situation: Situation, job: Job) -> Iterator[Candidate]:
+    pools = situation.pools.of_request(job)
+    if not pools:
+        return
+    if not job.tasks:
+        yield _one(situation, job, pools, job.ref, None)
+        return
+    ahead = job.tasks[: situation.policy.array_ahead]
+    for task in ahead:
+        yield _one(situation, job, pools, f"{job.array_job_id}_{task}", task)
+
+
+def contract_of(situation: Situation, job: Job) -> tuple[int, Reason | None]:
+    """Contract of a job in seconds, and why it cannot be backed whatever its budget has left (design 4.4)."""
+    policy = situation.policy
+    limit = job.time_limit
+    try:
+        declared = declared_minimum(job.comment)
+    except ValueError as error:
+        return 0, Reason("unreadable-contract", {"text": str(error)})
+    if declared == 0 or ASKED_SPARE in job.marker:
+        return 0, Reason("declared-spare")
+    if not job.can_requeue:
+        if limit is None or limit > policy.cap:
+            return 0, Reason("cannot-requeue-too-long", {"cap": policy.cap, "limit": -1 if limit is None else limit})
+        return limit, None
+    contract = policy.default_contract if declared is None else declared
+    if contract > policy.cap:
+        return 0, Reason("above-cap", {"contract": contract, "cap": policy.cap})
+    return (contract if limit is None else min(contract, limit)), None
+
+
+def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task: int | None) -> Candidate:
+    policy = situation.policy
+    contract, obstacle = contract_of(situation, job)
+    rate = situation.pools.price(job.request, pools, job.partitions, largest=policy.charge_largest)
+    length = max(contract, policy.floor)
+    if job.time_limit is not None:
+        length = min(length, job.time_limit)
+    budget = situation.budget_of(job.account)
+    signature = _signature(job, rate, contract)
+    known = situation.admissions.get(ref)
+    if known is not None and (known.signature != signature or known.key.submit != job.key.submit):
+        known = None
+    return Candidate(
+        ref=ref,
+        job=job,
+        budget=budget,
+        pools=pools,
+        price=Price(rate, length),
+        contract=contract,
+        signature=signature,
+        obstacle=obstacle or _obstacle(situation, job, budget, known),
+        eligible=_eligible(situation, job),
+        known=known,
+        returning=ref in situation.returning,
+        task=task,
+    )
+
+
+def _obstacle(situation: Situation, job: Job, budget: str | None, known: Admission | None) -> Reason | None:
+    """Why the job is spare whatever its budget has left."""
+    classes = situation.policy.classes
+    if budget is None:
+        return Reason("no-budget", {"account": job.account})
+    if not situation.enforcing:
+        return None
+    if classes.is_spare(job.qos) and known is not None and _moved_by_user(known):
+        return Reason("moved-by-user")
+    backed = classes.backed_of(job.qos)
+    if backed not in situation.snapshot.allowed_qos.get((job.account, job.user), frozenset()):
+        return Reason("no-qos", {"account": job.account, "user": job.user, "qos": backed})
+    return None
+
+
+def _moved_by_user(known: Admission) -> bool:
+    """Whether a job that we left backed, and that was in the backed QOS then, has been moved to spare since."""
+    if known.reason.code == "moved-by-user":
+        return True
+    return known.work_class is WorkClass.BACKED and known.reason.numbers.get("was") == "backed"
+
+
+def _eligible(situation: Situation, job: Job) -> bool:
+    """Whether Slurm could start it now: not held, dependencies met, begin time (nearly) reached, no "never"."""
+    if job.priority == 0 or job.eligible is None or job.eligible > situation.now + SOON:
+        return False
+    return not job.reason.startswith(NEVER)
+
+
+def _signature(job: Job, rate: int, contract: int) -> str:
+    """Everything that re-opens an admission when it changes (design 4.3)."""
+    r = job.request
+    parts = (
+        job.account,
+        ",".join(job.partitions),
+        job.time_limit,
+        r.nodes_min,
+        r.nodes_max,
+        r.gpus,
+        r.gpus_per_node,
+        r.gpu_type,
+        r.cpus,
+        r.memory_mb,
+        r.special,
+        job.reservation,
+        rate,
+        contract,
+    )
+    return "|".join("-" if p is None else str(p) for p in parts)

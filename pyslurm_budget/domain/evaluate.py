@@ -1,0 +1,290 @@
+"""From a situation to a plan: budgets, classes, order, displacement, drain. One pure function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain import guard
+from pyslurm_budget.domain.admission import Admitter, Classes
+from pyslurm_budget.domain.books import Books, Price
+from pyslurm_budget.domain.candidate import candidates
+from pyslurm_budget.domain.capacity import allowances
+from pyslurm_budget.domain.displace import Displacer
+from pyslurm_budget.domain.drain import drained_runs, pools_of
+from pyslurm_budget.domain.model import JobState, WorkClass
+from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, current_step, step_size, wanted_steps
+from pyslurm_budget.domain.plan import Action, ActionKind, BudgetState, Plan, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyslurm_budget.domain.candidate import Candidate
+    from pyslurm_budget.domain.model import Job
+    from pyslurm_budget.domain.situation import LiveRun, Situation
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The plan and the books that it stands on (the decision table is made from both)."""
+
+    plan: Plan
+    books: Books
+    classes: Classes
+
+
+def open_books(situation: Situation) -> Books:
+    """Books with the window's use and the contracts of everything that runs."""
+    pools = situation.pools
+    sizes = {pool: pools.in_service(pool) for pool in pools.members}
+    books = Books(
+        situation.tree,
+        situation.policy,
+        allowances(situation.tree, situation.capacities),
+        sizes,
+        situation.now,
+    )
+    books.charge(situation.uses)
+    for run in situation.runs:
+        if run.work_class is WorkClass.BACKED and run.budget is not None and (run.budget, run.pool) in books.books:
+            rest = max(0, run.protected_until - situation.now)
+            books.run_contract(run.budget, run.job.user, run.pool, Price(run.rate, rest))
+    return books
+
+
+def evaluate(situation: Situation, *, halted: Reason | None = None) -> Evaluation:
+    """Decide everything. With ``halted`` (or right after a restart) classes are shown, and no action is planned."""
+    books = open_books(situation)
+    pending = candidates(situation)
+    classes = Admitter(situation, books).decide(pending)
+    halted = halted or guard.quiet(situation)
+    actions: list[Action] = []
+    notes: list[Reason] = [halted] if halted else []
+    if halted is None:
+        actions, notes = _actions(situation, books, classes)
+    plan = Plan(
+        now=situation.now,
+        actions=tuple(actions),
+        admissions=tuple(classes.admissions[c.ref] for c in pending),
+        budgets=tuple(_states(situation, books, classes)),
+        notes=tuple(notes),
+    )
+    return Evaluation(plan, books, classes)
+
+
+def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list[Action], list[Reason]]:
+    notes: list[Reason] = []
+    requeues: list[Action] = []
+    gone: set[str] = set()
+    for pool in pools_of(situation):
+        runs, limits = drained_runs(situation, pool)
+        notes.extend(limits)
+        requeues.extend(_requeue(situation, run, ActionKind.DRAIN, reason, None) for run, reason in runs)
+        gone.update(run.job.ref for run, _ in runs)
+    search = Displacer(situation, books).search(classes.backed)
+    for displacement in search.displacements:
+        for run, reason in displacement.victims:
+            if run.job.ref not in gone:
+                kind = ActionKind.DISPLACE
+                requeues.append(_requeue(situation, run, kind, reason, displacement.candidate.ref))
+    notes.extend(Reason(r.code, {**r.numbers, "job": ref}) for ref, r in search.notes.items())
+    requeues, cap = guard.capped(situation, requeues)
+    if cap:
+        notes.append(cap)
+    updates = [*_class_changes(situation, classes), *_started(situation)]
+    return [*updates[: situation.policy.updates_per_cycle], *requeues], notes
+
+
+def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
+    """Moves between the classes first (they protect, or free, GPUs), then the order; best jobs first."""
+    size = step_size(situation.snapshot.controller.weights)
+    moves: list[Action] = []
+    ranks: list[Action] = []
+    for work_class, base, orders in (
+        (WorkClass.BACKED, BACKED_BASE, classes.backed),
+        (WorkClass.SPARE, SPARE_BASE, classes.spare),
+    ):
+        for order in orders.values():
+            ranked = _records(situation, order, work_class)
+            current = [current_step(c.job.priority, base, size) for c in ranked]
+            changes = [
+                _change(c, _wanted_qos(situation, c, work_class), classes, base + step * size, ranked=step != had)
+                for c, step, had in zip(ranked, wanted_steps(current), current, strict=True)
+            ]
+            later = [c for c in order if not c.eligible]
+            changes += [_change(c, _wanted_qos(situation, c, work_class), classes, base, ranked=False) for c in later]
+            moves.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_CLASS)
+            ranks.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_RANK)
+    return _merged(moves) + _merged(ranks)
+
+
+def _records(situation: Situation, order: Sequence[Candidate], work_class: WorkClass) -> list[Candidate]:
+    """The eligible candidates, of an unsplit array whose tasks are in their class already only the best task."""
+    found: list[Candidate] = []
+    seen: set[str] = set()
+    for c in order:
+        settled = _wanted_qos(situation, c, work_class) == c.job.qos
+        if c.eligible and not (settled and c.job.ref in seen):
+            found.append(c)
+            if settled:
+                seen.add(c.job.ref)
+    return found
+
+
+def _wanted_qos(situation: Situation, c: Candidate, work_class: WorkClass) -> str:
+    classes = situation.policy.classes
+    return classes.backed_of(c.job.qos) if work_class is WorkClass.BACKED else classes.spare_of(c.job.qos)
+
+
+def _change(c: Candidate, wanted: str, classes: Classes, site_factor: int, *, ranked: bool) -> Action | None:
+    """What must be changed so that the candidate has its class and its rank, if anything."""
+    if wanted != c.job.qos:
+        return _update(c, ActionKind.SET_CLASS, classes.admissions[c.ref].reason, wanted, site_factor)
+    return _update(c, ActionKind.SET_RANK, Reason("order"), None, site_factor) if ranked else None
+
+
+def _update(c: Candidate, kind: ActionKind, reason: Reason, qos: str | None, site_factor: int) -> Action:
+    return Action(
+        kind=kind,
+        ref=c.ref,
+        key=c.job.key,
+        reason=reason,
+        expect_state=JobState.PENDING,
+        expect_qos=c.job.qos,
+        qos=qos,
+        site_factor=site_factor,
+        time_limit=c.job.time_limit,
+        for_ref=c.job.ref if c.task is not None else None,
+    )
+
+
+def _merged(actions: list[Action]) -> list[Action]:
+    """Tasks of one unsplit array record that all get the same are changed as the record: no needless splitting.
+
+    A rank alone never splits an array: its remainder has the rank of its best task.
+    """
+    by_record: dict[str, list[Action]] = {}
+    for action in actions:
+        by_record.setdefault(action.for_ref or action.ref, []).append(action)
+    merged: list[Action] = []
+    for record, group in by_record.items():
+        first = group[0]
+        if first.for_ref is None:
+            merged.extend(group)
+        elif first.kind is ActionKind.SET_RANK or _covers(record, group):
+            merged.append(_as_record(first, record))
+        else:
+            merged.extend(_as_record(a, a.ref) for a in group)
+    return merged
+
+
+def _covers(record: str, group: Sequence[Action]) -> bool:
+    """Whether the actions are for every task of the record."""
+    inside = record.partition("[")[2].rstrip("]").partition("%")[0]
+    tasks = 0
+    for part in inside.split(","):
+        low, _, high = part.partition("-")
+        if not low.isdigit():
+            return False
+        tasks += (int(high.partition(":")[0]) - int(low) + 1) if high else 1
+    return tasks == len(group)
+
+
+def _as_record(action: Action, ref: str) -> Action:
+    return Action(
+        kind=action.kind,
+        ref=ref,
+        key=action.key,
+        reason=action.reason,
+        expect_state=action.expect_state,
+        expect_qos=action.expect_qos,
+        qos=action.qos,
+        site_factor=action.site_factor,
+        time_limit=action.time_limit,
+    )
+
+
+def _started(situation: Situation) -> list[Action]:
+    """A run that starts gets the lowest step of its class, so that a requeue does not jump the queue."""
+    size = step_size(situation.snapshot.controller.weights)
+    found: list[Action] = []
+    for run in situation.runs:
+        if not situation.policy.classes.is_managed(run.job.qos):
+            continue
+        base = SPARE_BASE if situation.policy.classes.is_spare(run.job.qos) else BACKED_BASE
+        if run.job.priority > 0 and current_step(run.job.priority, base, size) != 0:
+            found.append(_run_action(run, ActionKind.RESET_RANK, Reason("run-started"), site_factor=base))
+    return found
+
+
+def _run_action(
+    run: LiveRun,
+    kind: ActionKind,
+    reason: Reason,
+    *,
+    site_factor: int,
+    qos: str | None = None,
+    for_ref: str | None = None,
+) -> Action:
+    job: Job = run.job
+    return Action(
+        kind=kind,
+        ref=job.ref,
+        key=job.key,
+        reason=reason,
+        expect_state=job.state,
+        expect_qos=job.qos,
+        qos=qos,
+        site_factor=site_factor,
+        time_limit=job.time_limit,
+        for_ref=for_ref,
+        nodes=tuple(share.node for share in job.allocation),
+    )
+
+
+def _requeue(situation: Situation, run: LiveRun, kind: ActionKind, reason: Reason, for_ref: str | None) -> Action:
+    """A requeue: the class of the job is decided anew in the next cycle, once it is pending again."""
+    base = SPARE_BASE if situation.policy.classes.is_spare(run.job.qos) else BACKED_BASE
+    numbers = {**reason.numbers, "gpus": run.job.held_tres.gpus or 0, "started": run.start}
+    return _run_action(run, kind, Reason(reason.code, numbers), site_factor=base, for_ref=for_ref)
+
+
+def _states(situation: Situation, books: Books, classes: Classes) -> list[BudgetState]:
+    """What `show` prints: every budget in every pool."""
+    now_backed: dict[tuple[str, str], int] = {}
+    now_spare: dict[tuple[str, str], int] = {}
+    waiting: dict[tuple[str, str], int] = {}
+    for run in situation.runs:
+        count = now_backed if run.work_class is WorkClass.BACKED else now_spare
+        _add(books, count, run.budget, run.pool, run.rate)
+    for orders in (classes.backed, classes.spare):
+        for pool, order in orders.items():
+            for c in order:
+                if c.eligible:
+                    _add(books, waiting, c.budget, pool, c.price.rate)
+    found = []
+    for (account, pool), book in sorted(books.books.items()):
+        share = situation.tree.effective_share(account, pool, situation.now)
+        found.append(
+            BudgetState(
+                budget=account,
+                pool=pool,
+                share=f"{share.numerator}/{share.denominator}",
+                allowance=book.allowance,
+                overdraft=book.line - book.allowance,
+                charged=book.charged_now,
+                outstanding=book.outstanding,
+                headroom=book.headroom,
+                backed_now=now_backed.get((account, pool), 0),
+                spare_now=now_spare.get((account, pool), 0),
+                waiting=waiting.get((account, pool), 0),
+            )
+        )
+    return found
+
+
+def _add(books: Books, count: dict[tuple[str, str], int], budget: str | None, pool: str, rate: int) -> None:
+    """Add a rate to a budget and its ancestors."""
+    if budget is not None:
+        for name in books.path(budget):
+            count[name, pool] = count.get((name, pool), 0) + rate

@@ -1,0 +1,104 @@
+"""Everything that a cycle decides from: the snapshot, what the ledger knows, and the site's rules. One value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.model import Mode, WorkClass
+from pyslurm_budget.domain.pool import PoolMap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyslurm_budget.domain.books import Use
+    from pyslurm_budget.domain.budget import BudgetTree
+    from pyslurm_budget.domain.capacity import PoolCapacity
+    from pyslurm_budget.domain.model import Job, RunKey, Snapshot
+    from pyslurm_budget.domain.plan import ActionKind, Admission
+    from pyslurm_budget.domain.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A running (or suspended) job with its frozen contract.
+
+    ``work_class`` is the class that counts in the present mode. ``stoppable`` is false for runs that Slurm cannot
+    requeue and for those that ran at the switch-on. ``requeued`` counts our requeues of the job in the last 24 h.
+    """
+
+    job: Job
+    budget: str | None
+    pool: str
+    rate: int
+    work_class: WorkClass
+    start: int
+    minimum: int
+    protected_until: int
+    stoppable: bool
+    requeued: int = 0
+
+    def loss(self, now: int, cap: int) -> int:
+        """Seconds of work that a stop would lose: since the last multiple of the contract, at most ``cap``."""
+        ran = max(0, now - self.start)
+        since = ran % self.minimum if self.minimum > 0 else ran
+        return min(since, cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """One of our requeues, as the ledger remembers it. ``state`` is that of the intent; ``gpus`` what was stopped."""
+
+    at: int
+    kind: ActionKind
+    ref: str
+    key: RunKey
+    state: str
+    budget: str | None
+    for_ref: str | None
+    for_budget: str | None
+    gpus: int
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What one cycle knows.
+
+    ``uses`` is the window's use of every run, cut nowhere. ``admissions`` are those of the last cycle, by ref.
+    ``returning`` names pending jobs that come back with their class, first in their budget (after a drain or a node
+    failure). ``requeued`` lists our requeues of the last 24 h, oldest first.
+    """
+
+    snapshot: Snapshot
+    policy: Policy
+    mode: Mode
+    tree: BudgetTree
+    uses: tuple[Use, ...]
+    runs: tuple[LiveRun, ...]
+    capacities: Mapping[str, PoolCapacity]
+    admissions: Mapping[str, Admission] = field(default_factory=lambda: MappingProxyType({}))
+    returning: frozenset[str] = frozenset()
+    requeued: tuple[Requeued, ...] = ()
+    next_sequence: int = 1
+
+    @property
+    def now(self) -> int:
+        """slurmctld's clock."""
+        return self.snapshot.now
+
+    @property
+    def enforcing(self) -> bool:
+        """Whether jobs really are in the classes that we decide."""
+        return self.mode is Mode.ENFORCE
+
+    @cached_property
+    def pools(self) -> PoolMap:
+        """The pools of the snapshot's nodes."""
+        return PoolMap(self.policy.pools, self.snapshot.nodes, self.snapshot.partitions)
+
+    def budget_of(self, account: str) -> str | None:
+        """The budget that pays for a Slurm account."""
+        return self.tree.budget_of(account, self.snapshot.parents)
