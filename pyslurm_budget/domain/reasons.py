@@ -1,8 +1,8 @@
 """Reason codes and their sentences: the one place where a decision's numbers become words.
 
 Each code has templates, richest first; the first whose numbers are all there is used. ``{name:unit}`` shows a
-number in its unit: ``gpuh`` mGPU-s as GPU-hours, ``gpus`` a rate as GPUs, ``span`` seconds, ``time`` a moment, ``pct`` a whole
-percentage, nothing as it is. A code that is not known still says its name and its numbers, so that a ledger written
+number in its unit: ``gpuh`` mGPU-s as GPU-hours, ``gpus`` a rate as GPUs, ``span`` seconds, ``time`` a moment,
+``pct`` a whole percentage, nothing as it is. A code that is not known still says its name and its numbers, so that a ledger written
 by another release stays readable.
 """
 
@@ -58,6 +58,28 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "spare for now: {ahead} tasks of an array are backed at a time",
             "spare for now: only some tasks of an array are backed at a time",
         ),
+        # a job's life (why)
+        "submitted": ("submitted to {qos}", "submitted"),
+        "started-backed": (
+            "started on {nodes}, protected until {until:time} (contract {contract:span}, {source})",
+            "started on {nodes}, protected until {until:time}",
+        ),
+        "started-spare": ("started on {nodes} as spare: may be preempted at any time",),
+        "started": ("started on {nodes}",),
+        "contract-kept": ("contract kept; ran on, charged",),
+        "contract-broken": ("contract broken by {by}", "contract broken"),
+        "ended": ("ended: {state}, {gpus} GPUs for {length:span} ({amount:gpuh} GPU-h)", "ended: {state}"),
+        "never-started": ("ended without a start: {state}",),
+        "not-by-us": ("stopped and put back into the queue, not by us: {state}",),
+        "now-backed": ("now backed",),
+        "now-spare": ("now spare",),
+        "protected": ("protected until {until:time}; after that it may be requeued for a more deserving job",),
+        "past-contract": ("past its contract since {until:time}: may be requeued for a more deserving job",),
+        "spare-run": ("spare: may be preempted at any time; nothing is charged",),
+        "unmanaged": ("its QOS {qos} is not managed: no budget, no contract",),
+        "waits-backed": ("backed: starts when Slurm finds {gpus} GPUs, protected {contract:span} from then on",),
+        "waits-spare": ("as spare it starts when {gpus} GPUs are idle",),
+        "not-judged": ("not judged yet: the next cycle decides",),
         # order (4.5)
         "order": ("place in the order of {pool}", "place in the order"),
         "run-started": ("lowest step of its class: a requeued job does not jump the queue",),
