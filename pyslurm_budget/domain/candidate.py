@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from pyslurm_budget.domain.model import Job
     from pyslurm_budget.domain.plan import Admission
+    from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.domain.situation import Situation
 
 # A requeued job waits for its begin time, and must have its class before that: so a begin time this near is eligible.
@@ -82,9 +83,8 @@ def _of_job(situation: Situation, job: Job) -> Iterator[Candidate]:
         yield _one(situation, job, pools, f"{job.array_job_id}_{task}", task)
 
 
-def contract_of(situation: Situation, job: Job) -> tuple[int, Reason | None]:
+def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
     """Contract of a job in seconds, and why it cannot be backed whatever its budget has left (design 4.4)."""
-    policy = situation.policy
     limit = job.time_limit
     try:
         declared = declared_minimum(job.comment)
@@ -104,7 +104,7 @@ def contract_of(situation: Situation, job: Job) -> tuple[int, Reason | None]:
 
 def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task: int | None) -> Candidate:
     policy = situation.policy
-    contract, obstacle = contract_of(situation, job)
+    contract, obstacle = contract_of(policy, job)
     rate = situation.pools.price(job.request, pools, job.partitions, largest=policy.charge_largest)
     length = max(contract, policy.floor)
     if job.time_limit is not None:

@@ -1,0 +1,208 @@
+"""From Slurm's rows and records to the ledger's facts: budget, pool, charged GPUs, class and contract of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.books import Use
+from pyslurm_budget.domain.candidate import contract_of
+from pyslurm_budget.domain.model import MILLI, JobState, WorkClass
+from pyslurm_budget.domain.settle import PUT_BACK
+from pyslurm_budget.domain.situation import LiveRun
+from pyslurm_budget.service.ports import ContractFacts, RunFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyslurm_budget.domain.budget import BudgetTree
+    from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot, Tres
+    from pyslurm_budget.domain.policy import Policy
+    from pyslurm_budget.domain.pool import PoolMap
+
+LIVE = (JobState.RUNNING, JobState.SUSPENDED)
+NO_GPUS_ACCOUNTED = "GPUs were asked for, but AllocTRES has none (is gres/gpu in AccountingStorageTRES?)"
+
+
+@dataclass(frozen=True)
+class FactMaker:
+    """Knows what is needed to turn a row into facts: the rules, the tree, the accounts and the nodes of today."""
+
+    policy: Policy
+    tree: BudgetTree
+    snapshot: Snapshot
+    pools: PoolMap
+
+    def from_record(self, record: RunRecord, shadow: WorkClass) -> RunFacts | None:
+        """Facts of an accounting row; ``None`` for one that never started or holds nothing of a pool."""
+        if record.start is None:
+            return None
+        pool, flavor = self._pool(record.nodes, record.tres)
+        unknown = NO_GPUS_ACCOUNTED if record.tres.gpus is None else None
+        if pool is None and unknown is None:
+            return None
+        return RunFacts(
+            key=record.key,
+            job_ref=record.job_ref,
+            account=record.account,
+            user=record.user,
+            qos=record.qos,
+            budget=self.tree.budget_of(record.account, self.snapshot.parents),
+            pool=pool,
+            state=record.state,
+            start=record.start,
+            end=record.end,
+            suspended=record.suspended,
+            gpus=record.tres.gpus,
+            rate=self._rate(record.nodes, record.tres),
+            work_class=self.class_of(record.qos),
+            shadow=shadow,
+            unknown=unknown,
+            time_limit=record.time_limit,
+            nodes=record.nodes,
+            gpu_type=flavor,
+        )
+
+    def from_job(self, job: Job, shadow: WorkClass) -> RunFacts | None:
+        """Facts of a live run that accounting does not show yet."""
+        nodes = tuple(share.node for share in job.allocation)
+        pool, flavor = self._pool(nodes, job.held_tres)
+        if job.start is None or pool is None:
+            return None
+        return RunFacts(
+            key=job.key,
+            job_ref=job.ref,
+            account=job.account,
+            user=job.user,
+            qos=job.qos,
+            budget=self.tree.budget_of(job.account, self.snapshot.parents),
+            pool=pool,
+            state=str(job.state),
+            start=job.start,
+            end=None,
+            suspended=0,
+            gpus=job.held_tres.gpus,
+            rate=self._rate(nodes, job.held_tres),
+            work_class=self.class_of(job.qos),
+            shadow=shadow,
+            time_limit=job.time_limit,
+            nodes=nodes,
+            gpu_type=flavor,
+        )
+
+    def class_of(self, qos: str) -> WorkClass:
+        """Spare if its QOS is a spare one, else backed: what holds GPUs and cannot be preempted is charged."""
+        return WorkClass.SPARE if self.policy.classes.is_spare(qos) else WorkClass.BACKED
+
+    def _pool(self, nodes: tuple[str, ...], tres: Tres) -> tuple[str | None, str | None]:
+        """Pool and flavor of a run: by the nodes that it ran on, else by the typed entry of its TRES."""
+        typed = next(iter(sorted(tres.gpus_by_type)), None)
+        by_node = next((n.gpu_type for name in nodes if (n := self.pools.by_name.get(name)) and n.gpus), None)
+        pool = self.pools.of_nodes(nodes)
+        if pool is None and (typed is not None or tres.gpus):
+            pool = self.pools.pool_of_flavor(typed)
+        return pool, by_node or typed
+
+    def _rate(self, nodes: tuple[str, ...], tres: Tres) -> int:
+        """Charged GPUs in thousandths: by the largest part of the nodes, where they are known."""
+        shape = self.pools.shape_of(nodes)
+        largest = self.policy.charge_largest
+        return max((tres.gpus or 0) * MILLI, shape.charge(tres.gpus or 0, tres.cpus, tres.memory_mb, largest=largest))
+
+
+def freeze(
+    maker: FactMaker, job: Job, facts: RunFacts, *, mode: Mode, enforced_since: int | None, own_requeue: bool
+) -> ContractFacts:
+    """The contract of a run, frozen when it is first seen: later edits of the comment change nothing.
+
+    A run that its own owner requeued gets no new contract within a cap of its last; one that ran at the switch-on is
+    backed with contract 0 and left alone (unless the site says otherwise).
+    """
+    policy = maker.policy
+    contract, obstacle = contract_of(policy, job)
+    managed = policy.classes.is_managed(job.qos)
+    start = facts.start or 0
+    old = enforced_since is not None and start < enforced_since
+    effective = facts.shadow if enforced_since is None else facts.work_class
+    source = "comment" if "min-runtime" in job.comment else "default"
+    if old:
+        contract, source = 0, "before-switch-on"
+    elif own_requeue:
+        contract, source = 0, "own-requeue"
+    elif not job.can_requeue:
+        source = "time-limit"
+    elif obstacle is not None or effective is WorkClass.SPARE or not managed:
+        contract, source = 0, obstacle.code if obstacle else str(effective)
+    stoppable = job.can_requeue and managed and (not old or policy.displace_old_runs)
+    return ContractFacts(
+        key=facts.key,
+        ref=job.ref,
+        pool=facts.pool or "-",
+        budget=facts.budget,
+        user=facts.user,
+        work_class=facts.work_class,
+        shadow=facts.shadow,
+        rate=facts.rate,
+        start=start,
+        minimum=contract,
+        protected_until=start + contract,
+        stoppable=stoppable,
+        mode=mode,
+        source=source,
+    )
+
+
+def outcome(contract: ContractFacts, run: RunFacts, *, ours: bool) -> str | None:
+    """How a contract ended: ``kept``, ``ended`` (the job itself was done first) or ``broken:`` by what."""
+    if run.end is None:
+        return None
+    if run.end >= contract.protected_until:
+        return "kept"
+    if not run.state.startswith(PUT_BACK):
+        return "ended"
+    if ours:
+        return "broken:us"
+    cause = {"NODE_FAIL": "node-failure", "PREEMPTED": "preempted-by-slurm"}.get(run.state, "requeued-by-others")
+    return f"broken:{cause}"
+
+
+def live_runs(
+    jobs: Iterable[Job],
+    facts: Mapping[RunKey, RunFacts],
+    contracts: Mapping[RunKey, ContractFacts],
+    *,
+    enforcing: bool,
+    requeues: Mapping[str, int],
+) -> tuple[LiveRun, ...]:
+    """Every running or suspended job that holds something of a pool, with its contract."""
+    found: list[LiveRun] = []
+    for job in jobs:
+        run, contract = facts.get(job.key), contracts.get(job.key)
+        if job.state not in LIVE or run is None or contract is None or run.pool is None:
+            continue
+        found.append(
+            LiveRun(
+                job=job,
+                budget=run.budget,
+                pool=run.pool,
+                rate=run.rate,
+                work_class=run.work_class if enforcing else run.shadow,
+                start=run.start or 0,
+                minimum=contract.minimum,
+                protected_until=contract.protected_until,
+                stoppable=contract.stoppable,
+                requeued=requeues.get(job.ref, 0),
+            )
+        )
+    return tuple(found)
+
+
+def use_of(run: RunFacts, *, enforcing: bool, live: bool, now: int) -> Use | None:
+    """The use of a run, uncut. A row that stays open while slurmctld has no such run counts to its limit at most."""
+    if run.pool is None or run.start is None:
+        return None
+    end = run.end
+    if end is None and not live and run.time_limit is not None and run.start + run.time_limit < now:
+        end = run.start + run.time_limit
+    work_class = run.work_class if enforcing else run.shadow
+    return Use(run.budget, run.user, run.pool, run.rate, work_class, run.start, end)

@@ -1,0 +1,217 @@
+"""Gathering a situation: the snapshot, and what the ledger knows, put together for the rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.budget import BudgetTree
+from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, pool_capacity
+from pyslurm_budget.domain.evaluate import open_books
+from pyslurm_budget.domain.model import JobState, Mode, WorkClass
+from pyslurm_budget.domain.plan import ActionKind
+from pyslurm_budget.domain.pool import PoolMap
+from pyslurm_budget.domain.situation import Requeued, Situation
+from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, use_of
+from pyslurm_budget.service.ports import CapacitySlice, ContractFacts
+from pyslurm_budget.service.sync import DAY, INSTALLED, Sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyslurm_budget.domain.books import Books
+    from pyslurm_budget.domain.model import Job, RunKey, Snapshot
+    from pyslurm_budget.domain.plan import Admission
+    from pyslurm_budget.domain.policy import Policy
+    from pyslurm_budget.service.ports import Accounting, Intent, Ledger, RunFacts
+
+ENFORCED_SINCE = "enforced-since"
+RESUMED = "resumed"
+REQUEUES = (str(ActionKind.DISPLACE), str(ActionKind.DRAIN))
+STOPPED = ("sent", "done", "lost")
+
+
+class Gatherer:
+    """Reads the ledger once for one cycle, and writes what a snapshot adds to it: runs, contracts, capacity."""
+
+    def __init__(
+        self, accounting: Accounting, ledger: Ledger, policy: Policy, mode: Mode, snapshot: Snapshot
+    ) -> None:
+        """``mode`` is the effective one of this cycle."""
+        self._accounting = accounting
+        self._ledger = ledger
+        self._policy = policy
+        self._mode = mode
+        self._snapshot = snapshot
+        self._tree = BudgetTree({b.account: b for b in ledger.budgets()})
+        self._pools = PoolMap(policy.pools, snapshot.nodes, snapshot.partitions)
+        self._maker = FactMaker(policy, self._tree, snapshot, self._pools)
+        self._admissions: dict[str, Admission] = {a.ref: a for a in ledger.admissions()}
+        if ledger.get(INSTALLED) is None:
+            ledger.put(INSTALLED, str(snapshot.now))
+
+    def sync(self) -> tuple[int, dict[RunKey, RunFacts]]:
+        """Read accounting; returns how many rows changed, and the runs that overlap the window."""
+        reader = Sync(self._accounting, self._ledger, self._maker, self._mode, self._admissions, self._snapshot.now)
+        return reader.run(self._books)
+
+    def situation(self, runs: dict[RunKey, RunFacts]) -> Situation:
+        """Freeze the contracts of new runs, note how those of ended ones ended, and put everything together."""
+        requeues = self._ledger.intents(since=self._snapshot.now - DAY, kinds=REQUEUES)
+        contracts = self._contracts(runs, requeues)
+        return self._situation(runs, contracts, requeues)
+
+    def _situation(
+        self, runs: dict[RunKey, RunFacts], contracts: dict[RunKey, ContractFacts], requeues: Iterable[Intent]
+    ) -> Situation:
+        enforcing = self._mode is Mode.ENFORCE
+        live = {job.key for job in self._snapshot.jobs if job.state in LIVE}
+        uses = [
+            use
+            for run in runs.values()
+            if (use := use_of(run, enforcing=enforcing, live=run.key in live, now=self._snapshot.now)) is not None
+        ]
+        past = [self._requeued(intent, runs) for intent in requeues if intent.state in STOPPED]
+        counts: dict[str, int] = {}
+        for entry in past:
+            counts[entry.ref] = counts.get(entry.ref, 0) + 1
+        return Situation(
+            snapshot=self._snapshot,
+            policy=self._policy,
+            mode=self._mode,
+            tree=self._tree,
+            uses=tuple(uses),
+            runs=live_runs(self._snapshot.jobs, runs, contracts, enforcing=enforcing, requeues=counts),
+            capacities=self._capacities(),
+            admissions=self._admissions,
+            returning=self._returning(runs, past),
+            requeued=tuple(past),
+            next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
+        )
+
+    def _books(self, runs: Iterable[RunFacts]) -> Books:
+        """Books of this moment from the runs that are known so far."""
+        found = {run.key: run for run in runs}
+        contracts = {c.key: c for c in self._ledger.contracts([k for k, r in found.items() if r.end is None])}
+        return open_books(self._situation(found, contracts, ()))
+
+    def _contracts(self, runs: dict[RunKey, RunFacts], requeues: Iterable[Intent]) -> dict[RunKey, ContractFacts]:
+        """Contracts of all live runs; new ones are frozen and saved, and outcomes of ended ones noted."""
+        ours = {intent.action.key for intent in requeues if intent.state in STOPPED}
+        known = {c.key: c for c in self._ledger.contracts()}
+        ended: list[ContractFacts] = []
+        for contract in known.values():
+            run = runs.get(contract.key)
+            result = outcome(contract, run, ours=contract.key in ours) if run is not None else None
+            if result is not None:
+                ended.append(replace(contract, outcome=result))
+        new = [c for job in self._snapshot.jobs if (c := self._new_contract(job, runs, known, ours)) is not None]
+        if new or ended:
+            self._ledger.save_contracts([*new, *ended])
+        known.update({c.key: c for c in new})
+        return {key: self._in_force(contract) for key, contract in known.items()}
+
+    def _in_force(self, contract: ContractFacts) -> ContractFacts:
+        """A contract that was frozen before the switch-on was a shadow: such a run has contract 0 and is left alone."""
+        if self._mode is not Mode.ENFORCE or contract.mode is Mode.ENFORCE:
+            return contract
+        stoppable = contract.stoppable and self._policy.displace_old_runs
+        return replace(contract, minimum=0, protected_until=contract.start, stoppable=stoppable)
+
+    def _new_contract(
+        self, job: Job, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], ours: set[RunKey]
+    ) -> ContractFacts | None:
+        run = runs.get(job.key)
+        if job.state not in LIVE or run is None or job.key in known:
+            return None
+        since = self._ledger.get(ENFORCED_SINCE) if self._mode is Mode.ENFORCE else None
+        return freeze(
+            self._maker,
+            job,
+            run,
+            mode=self._mode,
+            enforced_since=int(since) if since else None,
+            own_requeue=job.restarts > 0 and self._own_requeue(job, run, ours),
+        )
+
+    def _own_requeue(self, job: Job, run: RunFacts, ours: set[RunKey]) -> bool:
+        """Whether the run before was put back by its owner, less than one cap after that run's contract began."""
+        before = [
+            r for r in self._ledger.runs_of_job(job.ref) if r.key.submit < run.key.submit and r.start is not None
+        ]
+        if not before:
+            return False
+        last = max(before, key=lambda r: r.key.submit)
+        recent = (run.start or 0) - (last.start or 0) < self._policy.cap
+        return recent and last.state == "REQUEUED" and last.key not in ours
+
+    def _requeued(self, intent: Intent, runs: dict[RunKey, RunFacts]) -> Requeued:
+        action = intent.action
+        run = runs.get(action.key)
+        numbers = action.reason.numbers
+        gpus = numbers.get("gpus", 0)
+        for_budget = numbers.get("for_budget")
+        return Requeued(
+            at=intent.at,
+            kind=action.kind,
+            ref=action.ref,
+            key=action.key,
+            state=intent.state,
+            budget=run.budget if run else None,
+            for_ref=action.for_ref,
+            for_budget=for_budget if isinstance(for_budget, str) else None,
+            gpus=gpus if isinstance(gpus, int) else 0,
+            nodes=action.nodes,
+        )
+
+    def _returning(self, runs: dict[RunKey, RunFacts], past: Iterable[Requeued]) -> frozenset[str]:
+        """Pending jobs whose last run was backed and ended by a node failure, or was moved for a drain."""
+        drained = {entry.key for entry in past if entry.kind is ActionKind.DRAIN}
+        last: dict[str, RunFacts] = {}
+        for run in runs.values():
+            if run.job_ref not in last or run.key.submit > last[run.job_ref].key.submit:
+                last[run.job_ref] = run
+        found: set[str] = set()
+        for job in self._snapshot.jobs:
+            run_before = last.get(job.ref)
+            if job.state is not JobState.PENDING or run_before is None or run_before.key.submit >= job.key.submit:
+                continue
+            backed = self._class(run_before) is WorkClass.BACKED
+            if backed and (run_before.state == "NODE_FAIL" or run_before.key in drained):
+                found.add(job.ref)
+        return frozenset(found)
+
+    def _class(self, run: RunFacts) -> WorkClass:
+        return run.work_class if self._mode is Mode.ENFORCE else run.shadow
+
+    def _capacities(self) -> dict[str, PoolCapacity]:
+        slices, _ = self._ledger.capacity(self._snapshot.now - self._policy.window - self._policy.hour)
+        samples: dict[str, list[HourSample]] = {}
+        for s in slices:
+            samples.setdefault(s.pool, []).append(HourSample(s.hour, s.gpu_seconds, s.covered))
+        return {
+            pool: pool_capacity(
+                samples.get(pool, ()),
+                now=self._snapshot.now,
+                window=self._policy.window,
+                hour=self._policy.hour,
+                size=self._pools.size(pool),
+                in_service=self._pools.in_service(pool),
+            )
+            for pool in self._pools.members
+        }
+
+    def sample_capacity(self) -> None:
+        """Add the time since the last sample to its hours, at what is in service now; long gaps stay unsampled."""
+        now, hour = self._snapshot.now, self._policy.hour
+        _, last = self._ledger.capacity(now)
+        begin = now if last is None or now - last > hour else last
+        slices: list[CapacitySlice] = []
+        for pool in self._pools.members:
+            gpus = self._pools.in_service(pool)
+            at = begin
+            while at < now:
+                upto = min(now, at - at % hour + hour)
+                slices.append(CapacitySlice(pool, at - at % hour, gpus * (upto - at), upto - at, gpus))
+                at = upto
+        self._ledger.add_capacity(slices, now)

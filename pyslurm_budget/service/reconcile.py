@@ -1,0 +1,204 @@
+"""One cycle: lease, snapshot, ledger, evaluate, publish, apply, record (design section 5).
+
+A crash at any point leaves the ledger as before or after, and the next cycle gives the same result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain import guard
+from pyslurm_budget.domain.evaluate import Evaluation, evaluate
+from pyslurm_budget.domain.model import Mode
+from pyslurm_budget.domain.plan import Plan, Reason
+from pyslurm_budget.domain.situation import Situation
+from pyslurm_budget.errors import SbudgetError
+from pyslurm_budget.service.apply import Applier
+from pyslurm_budget.service.gather import ENFORCED_SINCE, RESUMED, Gatherer
+from pyslurm_budget.service.ports import CycleRecord, Intent
+from pyslurm_budget.service.tabledata import published
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyslurm_budget.domain.model import RunKey, Snapshot
+    from pyslurm_budget.domain.policy import Policy
+    from pyslurm_budget.service.ports import Accounting, Commands, Ledger, LiveCluster, Publisher, RunFacts
+
+GENERATION = "generation"
+BREAKER = "breaker"
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """What a cycle did. ``closed`` are the intents that were settled in it, its own and those left from before."""
+
+    cycle: int
+    mode: Mode
+    applied: bool
+    plan: Plan
+    closed: tuple[Intent, ...]
+    stages: Mapping[str, int]
+    counts: Mapping[str, int]
+    generation: int | None
+    notes: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything outside: the cluster, the ledger, where to publish (``None``: nowhere), and the host's clock."""
+
+    live: LiveCluster
+    accounting: Accounting
+    commands: Commands
+    ledger: Ledger
+    publisher: Publisher | None
+    host_clock: Callable[[], int]
+    kill_switch: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the site says besides the policy. ``operators`` are (name, uid) pairs that the modify hook lets pass."""
+
+    policy: Policy
+    mode: Mode
+    holder: str
+    lease_seconds: int = 120
+    operators: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class _Timer:
+    """Microseconds of each stage; tells ``on_step`` the stage's name before it begins."""
+
+    on_step: Callable[[str], None]
+    stages: dict[str, int] = field(default_factory=dict)
+    _name: str = ""
+    _since: int = 0
+
+    def begin(self, name: str) -> None:
+        """End the stage before, and begin this one."""
+        self.end()
+        self.on_step(name)
+        self._name, self._since = name, perf_counter_ns()
+
+    def end(self) -> None:
+        """End the present stage, if any."""
+        if self._name:
+            self.stages[self._name] = self.stages.get(self._name, 0) + (perf_counter_ns() - self._since) // 1000
+        self._name = ""
+
+
+class Reconciler:
+    """Runs cycles over ports. The same code drives a real Slurm and the simulated one."""
+
+    def __init__(self, settings: Settings, ports: Ports, on_step: Callable[[str], None] = lambda _: None) -> None:
+        """``on_step`` is told the name of every step before it is made: progress, and tests that kill us there."""
+        self._settings = settings
+        self._ports = ports
+        self._step = on_step
+
+    def sync(self) -> int:
+        """Read accounting into the ledger and no more; returns how many rows changed."""
+        ports = self._ports
+        now = ports.host_clock()
+        ports.ledger.take_lease(self._settings.holder, now, now + self._settings.lease_seconds)
+        try:
+            snapshot = ports.live.snapshot()
+            return self._gatherer(snapshot, Mode.OBSERVE).sync()[0]
+        finally:
+            ports.ledger.drop_lease(self._settings.holder)
+
+    def cycle(self, *, apply: bool) -> CycleResult:
+        """One cycle. Without ``apply`` nothing outside the ledger is changed (and the plan is only shown)."""
+        ledger, clock = self._ports.ledger, self._ports.host_clock
+        mode = self._settings.mode if apply else Mode.OBSERVE
+        timer = _Timer(self._step)
+        timer.begin("lease")
+        started = clock()
+        ledger.take_lease(self._settings.holder, started, started + self._settings.lease_seconds)
+        cycle = ledger.begin_cycle(started, mode, apply)
+        try:
+            result = self._cycle(cycle, mode, timer, apply=apply)
+        except SbudgetError as error:
+            timer.end()
+            ledger.end_cycle(CycleRecord(cycle, started, clock(), mode, apply, timer.stages, {}, str(error)))
+            raise
+        ledger.end_cycle(CycleRecord(cycle, started, clock(), mode, apply, result.stages, result.counts))
+        return result
+
+    def _cycle(self, cycle: int, mode: Mode, timer: _Timer, *, apply: bool) -> CycleResult:
+        ports = self._ports
+        timer.begin("read")
+        snapshot = ports.live.snapshot()
+        timer.begin("accounting")
+        gatherer = self._gatherer(snapshot, mode)
+        if mode is Mode.ENFORCE and ports.ledger.get(ENFORCED_SINCE) is None:
+            ports.ledger.put(ENFORCED_SINCE, str(snapshot.now))
+        changed, runs = gatherer.sync()
+        timer.begin("settle")
+        applier = Applier(ports.live, ports.commands, ports.ledger, self._settings.policy, self._step)
+        ended = self._ended(runs)
+        closed = applier.settle_open(snapshot.jobs, ended, snapshot.now)
+        timer.begin("budgets")
+        situation = gatherer.situation(runs)
+        timer.begin("plan")
+        evaluation = evaluate(situation, halted=self._halted(situation, mode))
+        plan = evaluation.plan
+        timer.begin("record")
+        ports.ledger.save_admissions(plan.admissions)
+        gatherer.sample_capacity()
+        generation = self._publish(timer, situation, evaluation, cycle, apply=apply)
+        acting = mode is Mode.ENFORCE
+        if acting:
+            timer.begin("apply")
+            closed += applier.apply(cycle, plan.actions, ended, snapshot.now)
+        else:
+            ports.ledger.record_plan(cycle, plan)
+        timer.end()
+        counts = {"jobs": len(snapshot.jobs), "nodes": len(snapshot.nodes), "rows": changed}
+        counts |= {"budgets": len(plan.budgets), "actions": len(plan.actions)}
+        return CycleResult(cycle, mode, apply, plan, closed, timer.stages, counts, generation, plan.notes)
+
+    def _gatherer(self, snapshot: Snapshot, mode: Mode) -> Gatherer:
+        return Gatherer(self._ports.accounting, self._ports.ledger, self._settings.policy, mode, snapshot)
+
+    def _ended(self, runs: Mapping[RunKey, RunFacts]) -> Callable[[RunKey], str | None]:
+        def ended(key: RunKey) -> str | None:
+            run = runs.get(key)
+            return None if run is None or run.end is None else run.state
+
+        return ended
+
+    def _halted(self, situation: Situation, mode: Mode) -> Reason | None:
+        """Why nothing may be done in this cycle, if so: classes are still computed, recorded and published."""
+        ledger = self._ports.ledger
+        skew = self._ports.host_clock() - situation.now
+        if abs(skew) > self._settings.policy.clock_skew:
+            return Reason("clock-skew", {"seconds": skew})
+        if self._ports.kill_switch():
+            return Reason("kill-switch")
+        tripped = ledger.get(BREAKER)
+        if tripped is None and mode is Mode.ENFORCE:
+            reason = guard.breaker(situation, int(ledger.get(RESUMED) or 0))
+            if reason is not None:
+                tripped = reason.code
+                ledger.put(BREAKER, reason.code)
+        return Reason("breaker", {"why": tripped}) if tripped else None
+
+    def _publish(
+        self, timer: _Timer, situation: Situation, evaluation: Evaluation, cycle: int, *, apply: bool
+    ) -> int | None:
+        """Publish the table and the state; a dry run on a site that is in advise or enforce publishes nothing."""
+        preview = not apply and self._settings.mode is not Mode.OBSERVE
+        if self._ports.publisher is None or preview:
+            return None
+        timer.begin("publish")
+        generation = int(self._ports.ledger.get(GENERATION) or 0) + 1
+        self._ports.ledger.put(GENERATION, str(generation))
+        table, state = published(situation, evaluation, cycle, generation, self._settings.operators)
+        self._ports.publisher.publish(table, state)
+        return generation
