@@ -112,7 +112,7 @@ class Gatherer:
         return {key: self._in_force(contract) for key, contract in known.items()}
 
     def _in_force(self, contract: ContractFacts) -> ContractFacts:
-        """A contract that was frozen before the switch-on was a shadow: such a run has contract 0 and is left alone."""
+        """A contract frozen before the switch-on was a shadow: such a run has contract 0 and is left alone."""
         if self._mode is not Mode.ENFORCE or contract.mode is Mode.ENFORCE:
             return contract
         stoppable = contract.stoppable and self._policy.displace_old_runs
