@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
@@ -14,6 +14,7 @@ from pyslurm_budget.service.ports import ContractFacts, RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from fractions import Fraction
 
     from pyslurm_budget.domain.budget import BudgetTree
     from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot, Tres
@@ -197,12 +198,24 @@ def live_runs(
     return tuple(found)
 
 
-def use_of(run: RunFacts, *, enforcing: bool, live: bool, now: int) -> Use | None:
-    """The use of a run, uncut. A row that stays open while slurmctld has no such run counts to its limit at most."""
+def uses_of(
+    run: RunFacts, contract: ContractFacts | None, *, enforcing: bool, live: bool, now: int, run_on: Fraction
+) -> tuple[Use, ...]:
+    """The use of a run, uncut; in two parts where the site prices what runs on after the contract differently.
+
+    A row that stays open while slurmctld has no such run counts to its time limit at most.
+    """
     if run.pool is None or run.start is None:
-        return None
+        return ()
     end = run.end
     if end is None and not live and run.time_limit is not None and run.start + run.time_limit < now:
         end = run.start + run.time_limit
     work_class = run.work_class if enforcing else run.shadow
-    return Use(run.budget, run.user, run.pool, run.rate, work_class, run.start, end)
+    whole = Use(run.budget, run.user, run.pool, run.rate, work_class, run.start, end)
+    if run_on == 1 or contract is None or work_class is WorkClass.SPARE:
+        return (whole,)
+    split = contract.protected_until if end is None else min(contract.protected_until, end)
+    return (
+        replace(whole, end=min(split, now)),
+        replace(whole, start=min(split, now), rate=int(run.rate * run_on)),
+    )

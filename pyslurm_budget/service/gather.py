@@ -12,14 +12,14 @@ from pyslurm_budget.domain.model import JobState, Mode, WorkClass
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.domain.situation import Requeued, Situation
-from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, use_of
+from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, uses_of
 from pyslurm_budget.service.ports import CapacitySlice, ContractFacts
 from pyslurm_budget.service.sync import DAY, INSTALLED, Sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyslurm_budget.domain.books import Books
+    from pyslurm_budget.domain.books import Books, Use
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.domain.policy import Policy
@@ -59,6 +59,8 @@ class Gatherer:
         """Freeze the contracts of new runs, note how those of ended ones ended, and put everything together."""
         requeues = self._ledger.intents(since=self._snapshot.now - DAY, kinds=REQUEUES)
         contracts = self._contracts(runs, requeues)
+        if self._policy.run_on_price != 1:
+            contracts = {c.key: c for c in self._ledger.contracts(runs)} | contracts
         return self._situation(runs, contracts, requeues)
 
     def _situation(
@@ -66,11 +68,7 @@ class Gatherer:
     ) -> Situation:
         enforcing = self._mode is Mode.ENFORCE
         live = {job.key for job in self._snapshot.jobs if job.state in LIVE}
-        uses = [
-            use
-            for run in runs.values()
-            if (use := use_of(run, enforcing=enforcing, live=run.key in live, now=self._snapshot.now)) is not None
-        ]
+        uses = [use for run in runs.values() for use in self._uses(run, contracts, live)]
         past = [self._requeued(intent, runs) for intent in requeues if intent.state in STOPPED]
         counts: dict[str, int] = {}
         for entry in past:
@@ -87,6 +85,16 @@ class Gatherer:
             returning=self._returning(runs, past),
             requeued=tuple(past),
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
+        )
+
+    def _uses(self, run: RunFacts, contracts: dict[RunKey, ContractFacts], live: set[RunKey]) -> tuple[Use, ...]:
+        return uses_of(
+            run,
+            contracts.get(run.key),
+            enforcing=self._mode is Mode.ENFORCE,
+            live=run.key in live,
+            now=self._snapshot.now,
+            run_on=self._policy.run_on_price,
         )
 
     def _books(self, runs: Iterable[RunFacts]) -> Books:
