@@ -2,8 +2,8 @@
 
 Each code has templates, richest first; the first whose numbers are all there is used. ``{name:unit}`` shows a
 number in its unit: ``gpuh`` mGPU-s as GPU-hours, ``gpus`` a rate as GPUs, ``span`` seconds, ``time`` a moment,
-``pct`` a whole percentage, nothing as it is. A code that is not known still says its name and its numbers, so that a ledger written
-by another release stays readable.
+``pct`` a whole percentage, nothing as it is. A code that is not known still says its name and its numbers, so that
+a ledger written by another release stays readable.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "started-spare": ("started on {nodes} as spare: may be preempted at any time",),
         "started": ("started on {nodes}",),
         "contract-kept": ("contract kept; ran on, charged",),
+        "contract-ended": ("ended by itself before its contract did",),
         "contract-broken": ("contract broken by {by}", "contract broken"),
         "ended": ("ended: {state}, {gpus} GPUs for {length:span} ({amount:gpuh} GPU-h)", "ended: {state}"),
         "never-started": ("ended without a start: {state}",),
@@ -123,6 +124,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "not-applied": ("planned only: --apply was not given",),
         "kill-switch": ("nothing is changed while {path} exists", "nothing is changed: the kill switch is set"),
         "breaker": (
+            "nothing is changed: the breaker is open ({why}); look into it, then: sbudget resume",
             "nothing is changed since {since:time}: the breaker opened; look into it, then: sbudget resume",
             "nothing is changed: the breaker is open; look into it, then: sbudget resume",
         ),
@@ -136,6 +138,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "nothing is planned: slurmctld has just started",
         ),
         "clock-skew": (
+            "nothing is changed: this host's clock is {seconds:span} off slurmctld's",
             "nothing is changed: this host's clock is {skew:span} off slurmctld's, {limit:span} are allowed",
             "nothing is changed: this host's clock differs from slurmctld's",
         ),
