@@ -8,15 +8,18 @@ not be in a file that everybody reads.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tomllib
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget import values
-from pyslurm_budget.config_keys import BY_PATH, FREE_SECTIONS, KEYS, SECTIONS
+from pyslurm_budget.config_keys import BY_PATH, FREE_SECTIONS, KEYS, SECTIONS, TIMES
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.policy import ClassMap, Policy, PoolRule
 from pyslurm_budget.errors import ConfigError
@@ -28,6 +31,7 @@ CONFIG_VARIABLE = "SBUDGET_CONFIG"
 LEDGER_VARIABLE = "SBUDGET_LEDGER_URL"
 USUAL_PLACE = Path("/etc/sbudget/sbudget.toml")
 _POLICY = "policy."
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PATHS = ("state_dir", "kill_switch", "slurm_conf", "table_path", "state_path")
 
 
@@ -236,3 +240,43 @@ def masked(url: str) -> str:
     who, at, where = rest.rpartition("@")
     user, colon, _ = who.partition(":")
     return f"{scheme}{mark}{user}:***{at}{where}" if at and colon else url
+
+
+def setting_lines(config: Config) -> list[str]:
+    """The settings in force as a file that says the same (but for a password); what is not set is a comment."""
+    shown = effective(config)
+    sections: dict[str, list[str]] = {}
+    for key in KEYS:
+        section, _, name = key.path.rpartition(".")
+        value = shown[key.path]
+        line = f"# {name} is not set" if value is None else f"{name} = {_toml(value, is_time=key.read in TIMES)}"
+        sections.setdefault(section, []).append(line)
+    lines = sections.pop("", [])
+    for section, entries in sections.items():
+        lines += ["", f"[{section}]", *entries]
+    lines += ["", "[classes]", *(f"{_bare(n)} = {json.dumps(t)}" for n, t in config.policy.classes.twins.items())]
+    for rule in config.policy.pools:
+        lines += ["", f"[pools.{_bare(rule.name)}]"]
+        lines += [
+            f"{kind} = {_toml(getattr(rule, kind))}" for kind in ("flavors", "partitions") if getattr(rule, kind)
+        ]
+    return lines
+
+
+def _bare(name: str) -> str:
+    """A key as TOML wants it: in quotes unless it is of letters, digits, ``-`` and ``_``."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def _toml(value: object, *, is_time: bool = False) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return json.dumps(list(value), ensure_ascii=False)
+    if isinstance(value, Fraction):
+        percent = value * 100
+        return f'"{percent}%"' if percent.denominator == 1 else f'"{value}"'
+    if isinstance(value, int) and is_time:
+        unit, name = next(((u, n) for u, n in _UNITS if value % u == 0), (1, "s"))
+        return f'"{value // unit}{name}"' if value else '"0s"'
+    return str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False)

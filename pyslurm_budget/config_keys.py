@@ -155,6 +155,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("displace.early_wait", "policy.early_wait", values.duration, "see early_loss"),
     Key("displace.loss_cap", "policy.loss_cap", values.duration, "work lost by one requeue counts at most so much"),
+    Key("displace.start_deadline", "policy.start_deadline", values.duration, "time to start once room was made"),
+    Key("displace.back_off", "policy.back_off", values.duration, "wait of a job that then did not start"),
     Key(
         "displace.stuck_wait",
         "policy.stuck_wait",
@@ -206,6 +208,7 @@ KEYS: tuple[Key, ...] = (
         values.fraction,
         "part of the running GPUs whose requeue stops all acting",
     ),
+    Key("breaker.least_gpus", "policy.breaker_least_gpus", values.whole, "where fewer GPUs run, the part of so many"),
     Key("breaker.window", "policy.breaker_window", _positive, "time over which that part is counted"),
     Key("breaker.lost", "policy.breaker_lost", values.whole, "lost jobs that stop all acting"),
     Key(
@@ -216,6 +219,7 @@ KEYS: tuple[Key, ...] = (
     ),
 )
 
+TIMES = (values.duration, _positive)
 BY_PATH = {key.path: key for key in KEYS}
 FREE_SECTIONS = ("classes", "pools")
 SECTIONS = frozenset(key.path.partition(".")[0] for key in KEYS if "." in key.path) | frozenset(FREE_SECTIONS)

@@ -86,15 +86,15 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "run-started": ("lowest step of its class: a requeued job does not jump the queue",),
         # displacement (4.6)
         "displaced-for": (
-            "gave way to {for} ({for_budget}, load {for_load:pct}): {budget} was at load {load:pct}; "
+            "gives way to {for} ({for_budget}, load {for_load:pct}): {budget} was at load {load:pct}; "
             "contract of {contract:span} kept since {since:time}",
-            "gave way to {for} ({for_budget})",
-            "gave way to a job of a budget that has used less of its share",
+            "gives way to {for} ({for_budget})",
+            "gives way to a job of a budget that has used less of its share",
         ),
         "displaced-for-wide": (
-            "gave way to {for} ({for_budget}), first in the order and waiting for several nodes; "
+            "gives way to {for} ({for_budget}), first in the order and waiting for several nodes; "
             "contract of {contract:span} kept since {since:time}",
-            "gave way to {for}, first in the order and waiting for several nodes",
+            "gives way to {for}, first in the order and waiting for several nodes",
         ),
         "room-is-being-made": ("room is being made for it since {since:time}", "room is being made for it"),
         "backing-off": (
@@ -111,8 +111,8 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "reservation-over": ("the nodes held for {for} are free again", "held nodes are free again"),
         # drain (4.7)
         "drain": (
-            "made way for the repair of {node} ({reason}); it comes back with its class, first in its budget",
-            "made way for the repair of {node}; it comes back with its class, first in its budget",
+            "makes way for the repair of {node} ({reason}); it comes back with its class, first in its budget",
+            "makes way for the repair of {node}; it comes back with its class, first in its budget",
         ),
         "drain-limit": (
             "nothing is requeued for drains in {pool}: {nodes} nodes drain at once, the limit is {limit}",

@@ -214,9 +214,9 @@ def difference(old: Iterable[Budget], new: Iterable[Budget]) -> list[str]:
     for name, budget in sorted(after.items()):
         had = before.get(name)
         if had is None:
-            lines.append(f"+ {name}: {_all_shares(budget)} of {_of(budget)}")
+            lines.append(f"+ {name}: {share_line(budget)} of {_of(budget)}")
         elif had.parent != budget.parent:
-            lines.append(f"~ {name}: moves from {_of(had)} to {_of(budget)}, {_all_shares(budget)}")
+            lines.append(f"~ {name}: moves from {_of(had)} to {_of(budget)}, {share_line(budget)}")
         else:
             lines.extend(_changed_shares(had, budget))
     return lines
@@ -238,7 +238,8 @@ def _of(budget: Budget) -> str:
     return budget.parent or "the cluster"
 
 
-def _all_shares(budget: Budget) -> str:
+def share_line(budget: Budget) -> str:
+    """All shares of a budget that were set last: ``10 %, 40 % in h100``."""
     pools = sorted({s.pool for s in budget.shares}, key=lambda pool: (pool != ANY_POOL, pool))
     return ", ".join(
         f"{share_words(current_share(budget, pool))}{'' if pool == ANY_POOL else f' in {pool}'}" for pool in pools

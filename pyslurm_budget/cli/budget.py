@@ -1,0 +1,81 @@
+"""``sbudget budget``: the tree of budgets."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pyslurm_budget.cli import wiring
+from pyslurm_budget.cli.options import Context, data, host_now, pass_context, talk
+from pyslurm_budget.errors import BudgetFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyslurm_budget.domain.budget import BudgetTree
+
+
+@click.group()
+def budget() -> None:
+    """The tree of budgets: who has which share."""
+
+
+@budget.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--dry-run", is_flag=True, help="Check, and say what would change.")
+@click.option("--why", default="", metavar="TEXT", help="Why, for the history.")
+@pass_context
+def apply(context: Context, file: Path, dry_run: bool, why: str) -> None:
+    """Make FILE the tree of budgets. Changed shares act from now on; the very first tree acts on past hours too.
+
+    The file is checked against itself and against Slurm's accounts first; nothing is changed if anything is wrong.
+    """
+    from pyslurm_budget.service.budgets import check_tree, difference, merge_history, read_budget_file
+
+    now = host_now()
+    new = read_budget_file(_text(file), now, str(file))
+    check_tree(new, wiring.queue(context.config).snapshot().parents, str(file))
+    ledger = wiring.ledger(context.config)
+    old = ledger.budgets()
+    changes = difference(old, new)
+    data("".join(f"{line}\n" for line in changes))
+    if not changes:
+        talk("sbudget: nothing changes")
+    elif dry_run:
+        talk(f"sbudget: {len(changes)} changes, not made (--dry-run)")
+    else:
+        ledger.save_budgets(merge_history(old, new, now), now, getpass.getuser(), why)
+        talk(f"sbudget: {len(changes)} changes made; the next cycle uses them")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as failure:
+        raise BudgetFileError(f"{file}: cannot be read ({failure.strerror})") from failure
+    except UnicodeDecodeError as failure:
+        raise BudgetFileError(f"{file}: is not UTF-8 text (byte {failure.start})") from failure
+
+
+@budget.command()
+@pass_context
+def tree(context: Context) -> None:
+    """The tree in force, with each share of its parent."""
+    from pyslurm_budget.service.budgets import check_tree
+
+    budgets = wiring.ledger(context.config).budgets()
+    if not budgets:
+        talk("sbudget: there are no budgets yet; see sbudget budget apply --help")
+        return
+    data("".join(f"{line}\n" for line in _lines(check_tree(budgets, None, "ledger"), None, "")))
+
+
+def _lines(tree: BudgetTree, parent: str | None, lead: str) -> Iterator[str]:
+    from pyslurm_budget.service.budgets import share_line
+
+    for name in tree.children.get(parent, ()):
+        yield f"{lead}{name}  {share_line(tree.budgets[name])}"
+        yield from _lines(tree, name, f"{lead}  ")

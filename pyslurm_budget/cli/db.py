@@ -1,0 +1,36 @@
+"""``sbudget db``: the ledger's database."""
+
+from __future__ import annotations
+
+import click
+
+from pyslurm_budget.cli.options import Context, data, pass_context, talk
+from pyslurm_budget.config import masked
+
+
+@click.group()
+def db() -> None:
+    """The ledger's database."""
+
+
+@db.command()
+@pass_context
+def upgrade(context: Context) -> None:
+    """Bring the database to the schema of this release; makes it where there is none."""
+    from pyslurm_budget.ledger import migrate
+
+    url = context.config.ledger_url
+    before, after = migrate.upgrade(url)
+    if before == after:
+        talk(f"sbudget: {masked(url)} has the schema of this release ({after}) already")
+    else:
+        talk(f"sbudget: {masked(url)} upgraded from {before or 'nothing'} to {after}")
+
+
+@db.command()
+@pass_context
+def current(context: Context) -> None:
+    """The schema that the database has."""
+    from pyslurm_budget.ledger import migrate
+
+    data(f"{migrate.current(context.config.ledger_url) or 'none'}\n")

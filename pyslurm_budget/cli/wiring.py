@@ -1,0 +1,118 @@
+"""Where the edges meet the use cases: the only module that knows which class stands behind which port.
+
+Everything heavy is imported inside the functions, so that ``sbudget --help`` and ``sbudget show`` stay quick.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.cli.options import host_now
+from pyslurm_budget.errors import ConfigError, StaleDataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyslurm_budget.config import Config
+    from pyslurm_budget.ledger.store import SqlLedger
+    from pyslurm_budget.service.reconcile import Reconciler
+    from pyslurm_budget.service.state import PublicState
+    from pyslurm_budget.slurm.queue import SlurmQueue
+    from pyslurm_budget.slurm.run import Runner
+
+
+def runner(config: Config) -> Runner:
+    """What starts Slurm's commands."""
+    from pyslurm_budget.slurm.run import Runner
+
+    return Runner(config.slurm_conf, timeout=config.slurm_timeout)
+
+
+def queue(config: Config) -> SlurmQueue:
+    """Live reads of slurmctld."""
+    from pyslurm_budget.slurm.queue import SlurmQueue
+
+    return SlurmQueue(runner(config))
+
+
+def ledger(config: Config) -> SqlLedger:
+    """The ledger of the configured cluster; raises LedgerError, ConfigError where no cluster is named."""
+    from pyslurm_budget.ledger.store import SqlLedger
+
+    return SqlLedger(config.ledger_url, cluster_name(config))
+
+
+def cluster_name(config: Config) -> str:
+    """The cluster; it is part of every key of the ledger, so it is never guessed."""
+    if config.cluster is None:
+        raise ConfigError(f'{config.source}: cluster is not set; write cluster = "NAME" as Slurm\'s ClusterName says')
+    return config.cluster
+
+
+def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) -> Reconciler:
+    """The cycle over the real edges."""
+    from pyslurm_budget.service.publish import FilePublisher
+    from pyslurm_budget.service.reconcile import Ports, Reconciler, Settings
+    from pyslurm_budget.slurm.commands import SlurmCommands
+    from pyslurm_budget.slurm.sacct import SacctAccounting
+
+    commands = runner(config)
+    ports = Ports(
+        live=queue(config),
+        accounting=SacctAccounting(commands),
+        commands=SlurmCommands(commands),
+        ledger=ledger(config),
+        publisher=FilePublisher(config.table_path, config.state_path),
+        host_clock=host_now,
+        kill_switch=lambda: is_set(config.kill_switch),
+    )
+    settings = Settings(
+        policy=config.policy,
+        mode=config.mode,
+        holder=f"{socket.gethostname()}:{os.getpid()}",
+        lease_seconds=config.lease_seconds,
+        operators=operators(config),
+    )
+    return Reconciler(settings, ports, on_step)
+
+
+def operators(config: Config) -> tuple[tuple[str, int], ...]:
+    """(name, uid) of each configured operator; raises ConfigError for a name that this host does not know."""
+    found = []
+    for name in config.operators:
+        try:
+            found.append((name, pwd.getpwnam(name).pw_uid))
+        except KeyError:
+            raise ConfigError(f"{config.source}: operators: this host knows no user {name}") from None
+    return tuple(found)
+
+
+def is_set(switch: Path) -> bool:
+    """Whether the kill switch is set. A folder that cannot be looked into counts as set: better to do nothing."""
+    try:
+        switch.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def public_state(config: Config) -> PublicState:
+    """The published state; raises StaleDataError where there is none or it cannot be read."""
+    from pyslurm_budget.service.state import from_json
+
+    path = config.state_path
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise StaleDataError(
+            f"{path}: nothing has been published yet; `sbudget reconcile` writes it at the end of a cycle"
+        ) from None
+    except (OSError, UnicodeDecodeError) as failure:
+        raise StaleDataError(f"{path}: the published state cannot be read ({failure})") from failure
+    return from_json(text, str(path))
