@@ -1,0 +1,160 @@
+"""What a pending job asks for, from the fields of its record.
+
+Slurm's totals (ReqTRES, in 22.05 TRES) say how much; NumNodes and the TresPer* fields say how it must lie on nodes.
+Whatever else restricts where the job fits is named in ``special``: our placement then leaves the judgement to Slurm.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.model import Request
+from pyslurm_budget.domain.tres import parse_memory
+from pyslurm_budget.slurm.fields import gpus_of, text_of, tres_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Fields = Mapping[str, str]
+
+_RANGE = re.compile(r"([0-9]+)(K?)(?:-([0-9]+)(K?))?", re.ASCII)
+_TRES_PER = ("TresPerJob", "TresPerNode", "TresPerSocket", "TresPerTask")
+_JUDGED = frozenset({"gpu", "cpu", "mem", "node", "billing", "energy"})
+
+# Fields that restrict placement, with the value that restricts nothing, and the words for people.
+_PLAIN = (
+    ("Features", "", "features"),
+    ("ReqNodeList", "", "named nodes"),
+    ("ExcNodeList", "", "excluded nodes"),
+    ("Licenses", "", "licences"),
+    ("Dependency", "", "a dependency"),
+    ("Reservation", "", "a reservation"),
+    ("Network", "", "a network"),
+    ("Contiguous", "0", "contiguous nodes"),
+    ("CoreSpec", "*", "reserved cores"),
+    ("MinTmpDiskNode", "0", "local disk"),
+    ("ReqB:S:C:T", "0:0:*:*", "sockets or cores"),
+    ("Socks/Node", "*", "sockets"),
+    ("NtasksPerN:B:S:C", "0:0:*:*", "tasks per node"),
+    ("TresPerSocket", "", "GPUs per socket"),
+    ("CpusPerTres", "", "CPUs per GPU"),
+    ("MemPerTres", "", "memory per GPU"),
+    ("NtasksPerTRES", "0", "tasks per GPU"),
+    ("BurstBuffer", "", "a burst buffer"),
+    ("Switches", "", "switches"),
+    ("SegmentSize", "", "segments"),
+)
+
+
+def request_of(fields: Fields) -> Request:
+    """The request of a job; raises ``ValueError`` for a value that cannot be read."""
+    tres = tres_of(fields.get("ReqTRES", fields.get("TRES", "")))
+    nodes_min, nodes_max = node_counts(fields)
+    tasks = count_of(fields.get("NumTasks", "1"))
+    least_cpus = nodes_min * count_of(fields.get("MinCPUsNode", "1"))
+    cpus = max(tres.cpus, count_of(fields.get("NumCPUs", "1")), least_cpus)
+    per_node, types = _per_node(fields)
+    gpus = max(tres.gpus or 0, _gpus_by_fields(fields, nodes_min, tasks))
+    if not types and tres.gpus_by_type and "ReqTRES" in fields:
+        types = set(tres.gpus_by_type)
+    shared, sharing = _sharing(fields)
+    return Request(
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
+        gpus=gpus,
+        gpus_per_node=per_node,
+        gpu_type=next(iter(types)) if len(types) == 1 else None,
+        cpus=cpus,
+        memory_mb=tres.memory_mb or _memory_by_fields(fields, nodes_min, cpus),
+        exclusive=not shared,
+        special=_special(fields, types, sharing),
+    )
+
+
+def node_counts(fields: Fields) -> tuple[int, int | None]:
+    """Least and most nodes of NumNodes: ``1``, ``1-1``, ``2-3``; ``1`` alone leaves the most open for a GPU total.
+
+    Slurm prints ``N`` where no most is set (and 22.05 also for a requeued ``-N3``): only a job that asks for GPUs as a
+    total and for no number of nodes can become wider than what is printed.
+    """
+    match = _RANGE.fullmatch(fields.get("NumNodes", ""))
+    if match is None:
+        raise ValueError(f"NumNodes={fields.get('NumNodes')}")
+    least = max(1, int(match[1]) * (1024 if match[2] else 1))
+    if match[3]:
+        return least, max(least, int(match[3]) * (1024 if match[4] else 1))
+    total_only = bool(text_of(fields.get("TresPerJob", ""))) and not text_of(fields.get("TresPerNode", ""))
+    return least, (None if total_only and least == 1 else least)
+
+
+def count_of(value: str) -> int:
+    """The least number of a count (``4``, ``4-8``, ``2K``); 1 where there is none."""
+    if not text_of(value):
+        return 1
+    match = _RANGE.fullmatch(value)
+    if match is None:
+        raise ValueError(f"{value!r} is not a count")
+    return int(match[1]) * (1024 if match[2] else 1)
+
+
+def _per_node(fields: Fields) -> tuple[int | None, set[str]]:
+    """GPUs per node, where they were asked so, and all GPU types that the request names."""
+    types: set[str] = set()
+    for key in _TRES_PER:
+        types.update(gpus_of(fields.get(key, ""))[1])
+    per_node = gpus_of(fields.get("TresPerNode", ""))[0]
+    return (per_node or None), types
+
+
+def _gpus_by_fields(fields: Fields, nodes: int, tasks: int) -> int:
+    """The least total that the TresPer* fields ask for: ReqTRES has no GPUs where the site does not track them so."""
+    return max(
+        gpus_of(fields.get("TresPerJob", ""))[0],
+        gpus_of(fields.get("TresPerNode", ""))[0] * nodes,
+        gpus_of(fields.get("TresPerTask", ""))[0] * tasks,
+        gpus_of(fields.get("TresPerSocket", ""))[0] * nodes,
+    )
+
+
+def _memory_by_fields(fields: Fields, nodes: int, cpus: int) -> int:
+    """Total memory by MinMemoryNode or MinMemoryCPU, where the TRES has none (22.05 after a requeue)."""
+    if "MinMemoryCPU" in fields:
+        return parse_memory(fields["MinMemoryCPU"]) * cpus
+    return parse_memory(fields.get("MinMemoryNode", "0")) * nodes
+
+
+def _sharing(fields: Fields) -> tuple[bool, str | None]:
+    """Whether others may run on the job's nodes, and the words for a sharing that is neither yes nor no.
+
+    26.05 has Exclusive= and prints OverSubscribe=NO for every job; before, OverSubscribe=NO means exclusive nodes.
+    """
+    if "Exclusive" in fields:
+        word = fields["Exclusive"]
+        if word in ("NO", "NODE"):
+            return word == "NO", None
+    else:
+        word = fields.get("OverSubscribe", "OK")
+        if word in ("OK", "NO", "YES"):
+            return word != "NO", "oversubscribed nodes" if word == "YES" else None
+    return True, f"exclusive {word.lower()}"
+
+
+def _special(fields: Fields, types: set[str], sharing: str | None) -> str | None:
+    """All that our placement cannot judge, in a few words; ``None`` for nothing."""
+    words = [label for key, neutral, label in _PLAIN if text_of(fields.get(key, neutral)) != neutral]
+    if len(types) > 1:
+        words.append("several GPU types")
+    if gpus_of(fields.get("TresPerTask", ""))[0] > 1:
+        words.append("GPUs per task")
+    if sharing:
+        words.append(sharing)
+    if any(_other_gres(fields.get(key, "")) for key in _TRES_PER):
+        words.append("other GRES")
+    return ", ".join(words) or None
+
+
+def _other_gres(value: str) -> bool:
+    """Whether a TresPer* text names anything but GPUs, CPUs and memory."""
+    items = [item.removeprefix("gres:").removeprefix("gres/") for item in text_of(value).split(",") if item]
+    return any(re.split("[:=]", item, maxsplit=1)[0] not in _JUDGED for item in items)
