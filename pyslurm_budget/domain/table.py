@@ -1,0 +1,347 @@
+"""The decision table: what the submit plugin knows, as a value and as text (``docs/reference/table.md``).
+
+Times are seconds since the epoch by slurmctld's clock, amounts mGPU-s, rates thousandths of a GPU, memory MiB.
+:func:`parse` accepts exactly what :func:`render` writes: a text that is cut anywhere, of another version or
+inconsistent is refused. The plugin reads the same text with the same checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.model import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterator, Mapping
+
+KIND = "sbudget-table"
+VERSION = 1
+NONE = "-"
+# Lua 5.1 has only doubles: above this whole numbers are no longer exact.
+LARGEST = 2**53 - 1
+ONCE = (KIND, "contract", "array", "scale", "horizons")
+
+
+@dataclass(frozen=True, slots=True)
+class ContractLine:
+    """The site's contract rules, all in seconds."""
+
+    cap: int
+    default: int
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeLine:
+    """One kind of GPU node of a partition: its pool, GPU type, and size.
+
+    ``cpus`` or ``memory_mb`` of 0: that part is not charged (``[charge] by = "gpu"``).
+    """
+
+    pool: str
+    gpu_type: str | None
+    gpus: int
+    cpus: int
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """A partition: ``time_limit`` is what a job without ``--time`` gets (``None``: no limit). No shapes: no GPUs."""
+
+    name: str
+    default_contract: int
+    is_default: bool = False
+    time_limit: int | None = None
+    shapes: tuple[ShapeLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLine:
+    """One Slurm account in one pool.
+
+    ``left[i]`` is what new contracts may use until ``horizons[i]``: the least of the budget and its ancestors;
+    ``limit`` names the budget where it is least. ``ceiling_left`` is a rate. ``budget`` is ``None`` for none.
+    """
+
+    account: str
+    pool: str
+    budget: str | None
+    backed_factor: int
+    spare_factor: int
+    ceiling_left: int
+    limit: str | None
+    left: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserLine:
+    """An association, and the managed QOS and twins that it may use."""
+
+    account: str
+    user: str
+    qos: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DecisionTable:
+    """The whole table. ``twins`` maps each managed QOS to its spare twin; ``operators`` are (name, uid) pairs.
+
+    Accounts and QOS are lower case, as in Slurm's database. ``ahead``: so many tasks of an array are backed at a
+    time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class.
+    """
+
+    generation: int
+    snapshot: int
+    stale_after: int
+    cluster: str
+    mode: Mode
+    contract: ContractLine
+    ahead: int
+    backed_base: int
+    spare_base: int
+    horizons: tuple[int, ...]
+    twins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    operators: tuple[tuple[str, int], ...] = ()
+    partitions: tuple[PartitionLine, ...] = ()
+    accounts: tuple[AccountLine, ...] = ()
+    users: tuple[UserLine, ...] = ()
+
+    @cached_property
+    def by_partition(self) -> Mapping[str, PartitionLine]:
+        """Partitions by name."""
+        return {line.name: line for line in self.partitions}
+
+    @cached_property
+    def by_account(self) -> Mapping[tuple[str, str], AccountLine]:
+        """Account lines by (account, pool)."""
+        return {(line.account, line.pool): line for line in self.accounts}
+
+    @cached_property
+    def by_user(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """QOS names by (account, user)."""
+        return {(line.account, line.user): frozenset(line.qos) for line in self.users}
+
+
+def render(table: DecisionTable) -> str:
+    """The table's text. Raises ``ValueError`` for a value that the format cannot hold."""
+    lines = ["\t".join(_checked(line)) for line in _records(table)]
+    lines.append(f"end\t{len(lines)}")
+    text = "\n".join(lines) + "\n"
+    if parse(text) != table:
+        raise ValueError("The decision table has a name that its text cannot hold ('-', or a comma in a QOS).")
+    return text
+
+
+def _checked(fields: tuple[str, ...]) -> tuple[str, ...]:
+    """The fields, if none of them is empty or breaks the line."""
+    for value in fields:
+        if not value or any(ord(c) < 32 or ord(c) == 127 for c in value):
+            raise ValueError(f"The decision table cannot hold the field {value!r} of its {fields[0]} line.")
+    return fields
+
+
+def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
+    """All lines but the last, as fields."""
+    yield (KIND, str(VERSION), str(t.generation), str(t.snapshot), str(t.stale_after), t.cluster, str(t.mode))
+    yield ("contract", str(t.contract.cap), str(t.contract.default), str(t.contract.floor))
+    yield ("array", str(t.ahead))
+    yield ("scale", str(t.backed_base), str(t.spare_base))
+    yield ("horizons", *map(str, t.horizons))
+    for managed, twin in t.twins.items():
+        yield ("qos", managed, twin)
+    for name, uid in t.operators:
+        yield ("operator", name, str(uid))
+    for p in t.partitions:
+        yield ("partition", p.name, str(p.default_contract), "1" if p.is_default else "0", _number(p.time_limit))
+        for s in p.shapes:
+            yield ("shape", p.name, s.pool, s.gpu_type or NONE, str(s.gpus), str(s.cpus), str(s.memory_mb))
+    for a in t.accounts:
+        factors = (str(a.backed_factor), str(a.spare_factor), str(a.ceiling_left))
+        yield ("account", a.account, a.pool, a.budget or NONE, *factors, a.limit or NONE, *map(str, a.left))
+    for u in t.users:
+        yield ("user", u.account, u.user, ",".join(u.qos) or NONE)
+
+
+def _number(value: int | None) -> str:
+    return NONE if value is None else str(value)
+
+
+def parse(text: str) -> DecisionTable:
+    """Read a table. Raises ``ValueError`` naming the line and the fault; a cut text is always refused."""
+    lines = text.split("\n")
+    if lines.pop() or not lines or lines[-1] != f"end\t{len(lines) - 1}":
+        raise ValueError(f"Line {len(lines)} of the decision table: the text is cut (no fitting end line).")
+    reader = _Reader()
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            reader.take(number, line.split("\t"))
+        except ValueError as error:
+            raise ValueError(f"Line {number} of the decision table: {error}") from None
+    return reader.table()
+
+
+class _Reader:
+    """Builds a table from its lines; each method takes the fields of one kind of line."""
+
+    def __init__(self) -> None:
+        self._once: dict[str, list[str]] = {}
+        self._horizons: tuple[int, ...] = ()
+        self._twins: dict[str, str] = {}
+        self._operators: dict[int, str] = {}
+        self._partitions: dict[str, PartitionLine] = {}
+        self._accounts: dict[tuple[str, str], AccountLine] = {}
+        self._users: dict[tuple[str, str], UserLine] = {}
+
+    def take(self, number: int, fields: list[str]) -> None:
+        """Read one line. Raises ``ValueError`` with the fault."""
+        kind, *rest = fields
+        if not all(rest):
+            raise ValueError("a field is empty")
+        if (number == 1) != (kind == KIND):
+            raise ValueError(f"{kind!r} where {'the first line' if number == 1 else 'a record'} is expected")
+        if kind in ONCE:
+            if kind in self._once:
+                raise ValueError(f"{kind} comes twice")
+            self._once[kind] = rest
+        read: Callable[[list[str]], None] | None = getattr(self, f"read_{kind.replace('-', '_')}", None)
+        if read is None:
+            raise ValueError(f"unknown record {kind!r}")
+        read(rest)
+
+    def table(self) -> DecisionTable:
+        """The table, if no part of it is missing."""
+        for kind in ONCE:
+            if kind not in self._once:
+                raise ValueError(f"The decision table has no {kind} line.")
+        contract = ContractLine(*map(int, self._once["contract"]))
+        if self._horizons[-1] != contract.cap:
+            raise ValueError("The decision table's last horizon is not the cap.")
+        if set(self._twins) & set(self._twins.values()):
+            raise ValueError("The decision table has a QOS that is both managed and a spare twin.")
+        _, generation, snapshot, stale_after, cluster, mode = self._once[KIND]
+        return DecisionTable(
+            generation=int(generation),
+            snapshot=int(snapshot),
+            stale_after=int(stale_after),
+            cluster=cluster,
+            mode=Mode(mode),
+            contract=contract,
+            ahead=int(self._once["array"][0]),
+            backed_base=int(self._once["scale"][0]),
+            spare_base=int(self._once["scale"][1]),
+            horizons=self._horizons,
+            twins=MappingProxyType(self._twins),
+            operators=tuple((name, uid) for uid, name in self._operators.items()),
+            partitions=tuple(self._partitions.values()),
+            accounts=tuple(self._accounts.values()),
+            users=tuple(self._users.values()),
+        )
+
+    def read_sbudget_table(self, rest: list[str]) -> None:
+        """The first line."""
+        version, generation, snapshot, stale_after, _, mode = _fields(rest, 6)
+        if version != str(VERSION):
+            raise ValueError(f"version {version}, this release reads version {VERSION}")
+        for value in (generation, snapshot, stale_after):
+            _natural(value)
+        Mode(mode)
+
+    def read_contract(self, rest: list[str]) -> None:
+        """Cap, default, floor."""
+        for value in _fields(rest, 3):
+            _natural(value)
+
+    def read_array(self, rest: list[str]) -> None:
+        """Tasks ahead."""
+        _natural(_fields(rest, 1)[0])
+
+    def read_scale(self, rest: list[str]) -> None:
+        """The two bases."""
+        for value in _fields(rest, 2):
+            _natural(value)
+
+    def read_horizons(self, rest: list[str]) -> None:
+        """Ends of the segments."""
+        self._horizons = tuple(map(_natural, rest))
+        if not rest or any(b <= a for a, b in zip((0, *self._horizons), self._horizons, strict=False)):
+            raise ValueError("the horizons do not ascend from above 0")
+
+    def read_qos(self, rest: list[str]) -> None:
+        """A managed QOS and its twin."""
+        managed, twin = _fields(rest, 2)
+        _new(self._twins, managed)
+        self._twins[managed] = twin
+
+    def read_operator(self, rest: list[str]) -> None:
+        """A name and its uid."""
+        name, uid = _fields(rest, 2)
+        _new(self._operators, _natural(uid))
+        self._operators[int(uid)] = name
+
+    def read_partition(self, rest: list[str]) -> None:
+        """A partition."""
+        name, contract, default, limit = _fields(rest, 4)
+        _new(self._partitions, name)
+        if default not in ("0", "1"):
+            raise ValueError(f"{default!r} where 0 or 1 is expected")
+        time_limit = None if limit == NONE else _natural(limit)
+        self._partitions[name] = PartitionLine(name, _natural(contract), default == "1", time_limit)
+
+    def read_shape(self, rest: list[str]) -> None:
+        """A kind of node of a partition named before."""
+        name, pool, gpu_type, *size = _fields(rest, 6)
+        if name not in self._partitions:
+            raise ValueError(f"the shape's partition {name!r} is not known")
+        known = self._partitions[name]
+        shape = ShapeLine(pool, None if gpu_type == NONE else gpu_type, *map(_natural, size))
+        self._partitions[name] = replace(known, shapes=(*known.shapes, shape))
+
+    def read_account(self, rest: list[str]) -> None:
+        """An account in a pool."""
+        if not self._horizons:
+            raise ValueError("an account before the horizons")
+        account, pool, budget, backed, spare, ceiling, limit, *left = _fields(rest, 7 + len(self._horizons))
+        _new(self._accounts, (account, pool))
+        self._accounts[account, pool] = AccountLine(
+            account,
+            pool,
+            None if budget == NONE else budget,
+            _natural(backed),
+            _natural(spare),
+            _whole(ceiling),
+            None if limit == NONE else limit,
+            tuple(map(_whole, left)),
+        )
+
+    def read_user(self, rest: list[str]) -> None:
+        """An association."""
+        account, user, qos = _fields(rest, 3)
+        _new(self._users, (account, user))
+        self._users[account, user] = UserLine(account, user, () if qos == NONE else tuple(qos.split(",")))
+
+
+def _fields(rest: list[str], count: int) -> list[str]:
+    if len(rest) != count:
+        raise ValueError(f"{len(rest)} fields where {count} are expected")
+    return rest
+
+
+def _new(known: Container[object], key: object) -> None:
+    if key in known:
+        raise ValueError(f"{key!r} comes twice")
+
+
+def _natural(text: str) -> int:
+    """A number of at least 0."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= LARGEST):
+        raise ValueError(f"{text!r} where a whole number is expected")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    """A number with or without a minus sign."""
+    return -_natural(text[1:]) if text.startswith("-") else _natural(text)
