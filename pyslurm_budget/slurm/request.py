@@ -75,8 +75,8 @@ def request_of(fields: Fields) -> Request:
 def node_counts(fields: Fields) -> tuple[int, int | None]:
     """Least and most nodes of NumNodes: ``1``, ``1-1``, ``2-3``; ``1`` alone leaves the most open for a GPU total.
 
-    Slurm prints ``N`` where no most is set (and 22.05 also for a requeued ``-N3``): only a job that asks for GPUs as a
-    total and for no number of nodes can become wider than what is printed.
+    Slurm prints ``N`` where no most is set (and 22.05 also for a requeued ``-N3``): only a job that asks for GPUs as
+    a total and for no number of nodes can become wider than what is printed.
     """
     match = _RANGE.fullmatch(fields.get("NumNodes", ""))
     if match is None:
