@@ -1,0 +1,1 @@
+"""A throw-away real Slurm cluster on loopback, from Debian's packages."""
