@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Classes:
-    """The outcome: admissions by ref, and each pool's order of backed and of spare candidates, best first."""
+    """The outcome: admissions by ref, and each pool's order of backed and of spare candidates, best first.
+
+    ``pending_rate`` is what is admitted and not running yet, per (budget, pool): it counts under the ceiling.
+    """
 
     admissions: dict[str, Admission] = field(default_factory=dict)
     backed: dict[str, list[Candidate]] = field(default_factory=dict)
     spare: dict[str, list[Candidate]] = field(default_factory=dict)
+    pending_rate: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Admitter:
@@ -57,6 +61,7 @@ class Admitter:
             classes.spare[pool] = self._spare_order(pool, rest)
         for candidate in candidates:
             classes.admissions[candidate.ref] = self._admission(candidate)
+        classes.pending_rate = self._pending_rate
         return classes
 
     def _may_be_backed(self, c: Candidate) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain import comment
 from pyslurm_budget.domain.books import Price
-from pyslurm_budget.domain.comment import declared_minimum
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import Reason
 
@@ -29,6 +29,12 @@ NEVER = (
     "BadConstraints",
     "JobArrayTaskLimit",
 )
+
+_OBSTACLES = {
+    comment.ContractKind.ASKED_SPARE: "declared-spare",
+    comment.ContractKind.ABOVE_CAP: "above-cap",
+    comment.ContractKind.CANNOT_REQUEUE: "cannot-requeue-too-long",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +91,31 @@ def _of_job(situation: Situation, job: Job) -> Iterator[Candidate]:
 
 def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
     """Contract of a job in seconds, and why it cannot be backed whatever its budget has left (design 4.4)."""
-    limit = job.time_limit
+    if ASKED_SPARE in job.marker:
+        return 0, Reason("declared-spare")
     try:
-        declared = declared_minimum(job.comment)
+        declared = comment.declared_minimum(job.comment)
     except ValueError as error:
         return 0, Reason("unreadable-contract", {"text": str(error)})
-    if declared == 0 or ASKED_SPARE in job.marker:
-        return 0, Reason("declared-spare")
-    if not job.can_requeue:
-        if limit is None or limit > policy.cap:
-            return 0, Reason("cannot-requeue-too-long", {"cap": policy.cap, "limit": -1 if limit is None else limit})
-        return limit, None
-    contract = policy.default_contract if declared is None else declared
-    if contract > policy.cap:
-        return 0, Reason("above-cap", {"contract": contract, "cap": policy.cap})
-    return (contract if limit is None else min(contract, limit)), None
+    contract = comment.contract_of(
+        declared,
+        time_limit=job.time_limit,
+        requeueable=job.can_requeue,
+        default=policy.default_contract,
+        cap=policy.cap,
+    )
+    if contract.kind is comment.ContractKind.MAY_BE_BACKED:
+        return contract.seconds, None
+    limit = -1 if job.time_limit is None else job.time_limit
+    numbers = {"cap": policy.cap, "contract": contract.seconds, "limit": limit}
+    return 0, Reason(_OBSTACLES[contract.kind], numbers)
 
 
 def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task: int | None) -> Candidate:
     policy = situation.policy
     contract, obstacle = contract_of(policy, job)
     rate = situation.pools.price(job.request, pools, job.partitions, largest=policy.charge_largest)
-    length = max(contract, policy.floor)
-    if job.time_limit is not None:
-        length = min(length, job.time_limit)
+    length = comment.price_length(contract, policy.floor, job.time_limit)
     budget = situation.budget_of(job.account)
     signature = _signature(job, rate, contract)
     known = situation.admissions.get(ref)

@@ -1,0 +1,138 @@
+"""What a cycle publishes: the decision table for the submit plugin, and the public state for people."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, step_of, step_size
+from pyslurm_budget.domain.table import AccountLine, ContractLine, DecisionTable, PartitionLine, ShapeLine, UserLine
+from pyslurm_budget.domain.table import render as render_table
+from pyslurm_budget.service.state import PoolState, PublicState, state_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyslurm_budget.domain.evaluate import Evaluation
+    from pyslurm_budget.domain.model import Partition
+    from pyslurm_budget.domain.situation import Situation
+
+
+def published(
+    situation: Situation, evaluation: Evaluation, cycle: int, generation: int, operators: tuple[tuple[str, int], ...]
+) -> tuple[str, str]:
+    """The texts of the table and of the state."""
+    table = decision_table(situation, evaluation, generation, operators)
+    stale_after = table.stale_after
+    state = PublicState(
+        cluster=table.cluster,
+        mode=situation.mode,
+        as_of=situation.now,
+        cycle=cycle,
+        generation=generation,
+        window=situation.policy.window,
+        stale_after=stale_after,
+        budgets=evaluation.plan.budgets,
+        parents={account: budget.parent for account, budget in situation.tree.budgets.items()},
+        pools=tuple(
+            PoolState(pool, situation.pools.size(pool), situation.pools.in_service(pool))
+            for pool in situation.pools.members
+        ),
+        notes=evaluation.plan.notes,
+    )
+    return render_table(table), state_json(state)
+
+
+def decision_table(
+    situation: Situation, evaluation: Evaluation, generation: int, operators: tuple[tuple[str, int], ...]
+) -> DecisionTable:
+    """The table of this cycle: what is left once every pending admission has been entered."""
+    policy = situation.policy
+    return DecisionTable(
+        generation=generation,
+        snapshot=situation.now,
+        stale_after=situation.now + policy.stale_after,
+        cluster=situation.snapshot.controller.cluster,
+        mode=situation.mode,
+        contract=ContractLine(policy.cap, policy.default_contract, policy.floor),
+        ahead=policy.array_ahead,
+        backed_base=BACKED_BASE,
+        spare_base=SPARE_BASE,
+        horizons=evaluation.books.grid,
+        twins=MappingProxyType(dict(policy.classes.twins)),
+        operators=operators,
+        partitions=tuple(_partition(situation, p) for p in situation.snapshot.partitions),
+        accounts=tuple(_accounts(situation, evaluation)),
+        users=tuple(_users(situation)),
+    )
+
+
+def _partition(situation: Situation, partition: Partition) -> PartitionLine:
+    limit = partition.default_time if partition.default_time is not None else partition.max_time
+    shapes: dict[ShapeLine, None] = {}
+    for name in partition.nodes:
+        node = situation.pools.by_name.get(name)
+        pool = situation.pools.pool_of(node) if node else None
+        if node is not None and pool is not None:
+            largest = situation.policy.charge_largest
+            size = (node.cpus, node.memory_mb) if largest else (0, 0)
+            shapes[ShapeLine(pool, node.gpu_type, node.gpus, *size)] = None
+    return PartitionLine(
+        partition.name, situation.policy.default_contract, partition.default, limit, tuple(sorted(shapes, key=str))
+    )
+
+
+def _accounts(situation: Situation, evaluation: Evaluation) -> Iterator[AccountLine]:
+    """Every Slurm account in every pool; those without a budget say so."""
+    none = tuple(0 for _ in evaluation.books.grid)
+    for pool in situation.pools.members:
+        for account in sorted(situation.snapshot.parents):
+            budget = situation.budget_of(account)
+            if budget is None or (budget, pool) not in evaluation.books.books:
+                yield AccountLine(account, pool, None, BACKED_BASE, SPARE_BASE, 0, None, none)
+            else:
+                yield _account(situation, evaluation, account, budget, pool)
+
+
+def _account(situation: Situation, evaluation: Evaluation, account: str, budget: str, pool: str) -> AccountLine:
+    books = evaluation.books
+    path = books.path(budget)
+    lefts = {name: books.books[name, pool].left() for name in path}
+    own = books.books[budget, pool]
+    admitted = evaluation.classes.pending_rate.get((budget, pool), 0)
+    size = step_size(situation.snapshot.controller.weights)
+    return AccountLine(
+        account=account,
+        pool=pool,
+        budget=budget,
+        backed_factor=BACKED_BASE + size * step_of(_place(evaluation, budget, pool, spare=False)),
+        spare_factor=SPARE_BASE + size * step_of(_place(evaluation, budget, pool, spare=True)),
+        ceiling_left=own.ceiling - own.contract_rate - admitted,
+        limit=min(path, key=lambda name: lefts[name][-1]),
+        left=tuple(min(values) for values in zip(*lefts.values(), strict=True)),
+    )
+
+
+def _place(evaluation: Evaluation, budget: str, pool: str, *, spare: bool) -> int:
+    """About where a new job of the budget would stand: behind its own, and behind those of less loaded budgets.
+
+    The next cycle puts it right; until then a wrong neighbour costs seconds.
+    """
+    books = evaluation.books
+    load = books.spare_load if spare else books.load
+    mine = load(budget, pool)
+    order = (evaluation.classes.spare if spare else evaluation.classes.backed).get(pool, [])
+    ahead = 0
+    for c in order:
+        theirs = load(c.budget, pool) if c.budget is not None else None
+        if c.budget == budget or (theirs is not None and (mine is None or theirs < mine)):
+            ahead += 1
+    return ahead
+
+
+def _users(situation: Situation) -> Iterator[UserLine]:
+    """Associations with the managed QOS and twins that they may use."""
+    for (account, user), allowed in sorted(situation.snapshot.allowed_qos.items()):
+        qos = tuple(sorted(name for name in allowed if situation.policy.classes.is_managed(name)))
+        if user:
+            yield UserLine(account, user, qos)
