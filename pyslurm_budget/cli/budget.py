@@ -37,8 +37,10 @@ def apply(context: Context, file: Path, dry_run: bool, why: str) -> None:
 
     now = host_now()
     new = read_budget_file(_text(file), now, str(file))
-    check_tree(new, wiring.queue(context.config).snapshot().parents, str(file))
-    ledger = wiring.ledger(context.config)
+    config = context.config
+    _, parents = wiring.queue(config).associations(wiring.cluster_name(config))
+    check_tree(new, parents, str(file))
+    ledger = wiring.ledger(config)
     old = ledger.budgets()
     changes = difference(old, new)
     data("".join(f"{line}\n" for line in changes))

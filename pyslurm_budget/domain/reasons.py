@@ -113,6 +113,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "drain": (
             "makes way for the repair of {node} ({reason}); it comes back with its class, first in its budget",
             "makes way for the repair of {node}; it comes back with its class, first in its budget",
+            "makes way for a repair; it comes back with its class, first in its budget",
         ),
         "drain-limit": (
             "nothing is requeued for drains in {pool}: {nodes} nodes drain at once, the limit is {limit}",
@@ -139,7 +140,6 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "clock-skew": (
             "nothing is changed: this host's clock is {seconds:span} off slurmctld's",
-            "nothing is changed: this host's clock is {skew:span} off slurmctld's, {limit:span} are allowed",
             "nothing is changed: this host's clock differs from slurmctld's",
         ),
         "stale-data": (

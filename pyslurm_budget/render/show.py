@@ -151,25 +151,29 @@ def _subtree(
     share = Fraction(own[name].share) / above if above else None
     found = [Line(lead[0] + name, own[name], share, fancy=fancy)]
     below = children.get(name, [])
+    rest = _not_given(own[name], [own[child] for child in below]) if below and remainder else None
     for i, child in enumerate(below):
-        last = i == len(below) - 1
-        branch = ("└ " if last else "├ ", "  " if last else "│ ") if fancy else ("  ", "  ")
-        inner = (lead[1] + branch[0], lead[1] + branch[1])
+        inner = _branch(lead[1], last=i == len(below) - 1 and rest is None, fancy=fancy)
         found += _subtree(child, own, children, parents, inner, fancy=fancy, remainder=remainder)
-    if below and remainder:
-        found += _not_given(own[name], [own[child] for child in below], lead[1])
+    if rest is not None:
+        label = f"{_branch(lead[1], last=True, fancy=fancy)[0]}not given"
+        found.append(Line(label, rest, Fraction(rest.share) / Fraction(own[name].share), real=False))
     return found
 
 
-def _not_given(budget: BudgetState, children: Sequence[BudgetState], lead: str) -> list[Line]:
+def _branch(lead: str, *, last: bool, fancy: bool) -> tuple[str, str]:
+    """What stands before a child's name, and before those of its own children."""
+    own, below = (("└ ", "  ") if last else ("├ ", "│ ")) if fancy else ("  ", "  ")
+    return lead + own, lead + below
+
+
+def _not_given(budget: BudgetState, children: Sequence[BudgetState]) -> BudgetState | None:
     """The part of a budget that no child has, if there is any."""
-    whole = Fraction(budget.share)
-    rest = whole - sum((Fraction(child.share) for child in children), Fraction(0))
-    if rest <= 0 or not whole:
-        return []
+    rest = Fraction(budget.share) - sum((Fraction(child.share) for child in children), Fraction(0))
+    if rest <= 0:
+        return None
     amount = budget.allowance - sum(child.allowance for child in children)
-    empty = BudgetState(budget.budget, budget.pool, str(rest), amount, 0, 0, 0, 0, 0, 0, 0)
-    return [Line(f"{lead}not given", empty, rest / whole, real=False)]
+    return BudgetState(budget.budget, budget.pool, str(rest), amount, 0, 0, 0, 0, 0, 0, 0)
 
 
 def remarks(state: PublicState, pool: str, shown: Iterable[Line]) -> list[str]:

@@ -120,7 +120,7 @@ def check_tree(
     tree = BudgetTree(MappingProxyType({budget.account: budget for budget in budgets}))
     for budget in budgets:
         if budget.parent is not None and budget.parent not in tree.budgets:
-            hint = values.nearest(budget.parent, tree.budgets)
+            hint = values.nearest(budget.parent, tree.budgets.keys() - {budget.account})
             raise BudgetFileError(f"{source}: {budget.account}: parent {budget.parent} is no budget{hint}")
     for budget in budgets:
         _no_cycle(budget, tree, source)
