@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pyslurm_budget.domain.times import format_duration, parse_duration
+from pyslurm_budget.domain.times import parse_duration
+from pyslurm_budget.domain.wording import span
 
 _SEPARATORS = re.compile(r"[ \t\n\v\f\r,;]+", re.ASCII)
 _TOKEN = re.compile(r"min[-_]runtime(?:([=:])(.*))?", re.ASCII | re.IGNORECASE | re.DOTALL)
@@ -106,6 +107,6 @@ def _value(token: str) -> int | None:
 def too_long(declared: int, cap: int) -> str:
     """The sentence for a declared minimum above the cap."""
     return (
-        f"min-runtime={format_duration(declared)}: the longest contract here is {format_duration(cap)}. "
+        f"min-runtime={span(declared)}: the longest contract here is {span(cap)}. "
         "Ask for the time to your first useful checkpoint; the job may run on after it."
     )

@@ -27,11 +27,12 @@ ONCE = (KIND, "contract", "array", "scale", "horizons")
 
 @dataclass(frozen=True, slots=True)
 class ContractLine:
-    """The site's contract rules, all in seconds."""
+    """The site's contract rules, in seconds. ``requeue``: whether a job that does not say can be (JobRequeue)."""
 
     cap: int
     default: int
     floor: int
+    requeue: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,8 @@ def _checked(fields: tuple[str, ...]) -> tuple[str, ...]:
 def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
     """All lines but the last, as fields."""
     yield (KIND, str(VERSION), str(t.generation), str(t.snapshot), str(t.stale_after), t.cluster, str(t.mode))
-    yield ("contract", str(t.contract.cap), str(t.contract.default), str(t.contract.floor))
+    c = t.contract
+    yield ("contract", str(c.cap), str(c.default), str(c.floor), _flag(c.requeue))
     yield ("array", str(t.ahead))
     yield ("scale", str(t.backed_base), str(t.spare_base))
     yield ("horizons", *map(str, t.horizons))
@@ -156,7 +158,7 @@ def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
     for name, uid in t.operators:
         yield ("operator", name, str(uid))
     for p in t.partitions:
-        yield ("partition", p.name, str(p.default_contract), "1" if p.is_default else "0", _number(p.time_limit))
+        yield ("partition", p.name, str(p.default_contract), _flag(p.is_default), _number(p.time_limit))
         for s in p.shapes:
             yield ("shape", p.name, s.pool, s.gpu_type or NONE, str(s.gpus), str(s.cpus), str(s.memory_mb))
     for a in t.accounts:
@@ -164,6 +166,10 @@ def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
         yield ("account", a.account, a.pool, a.budget or NONE, *factors, a.limit or NONE, *map(str, a.left))
     for u in t.users:
         yield ("user", u.account, u.user, ",".join(u.qos) or NONE)
+
+
+def _flag(value: bool) -> str:
+    return "1" if value else "0"
 
 
 def _number(value: int | None) -> str:
@@ -217,7 +223,8 @@ class _Reader:
         for kind in ONCE:
             if kind not in self._once:
                 raise ValueError(f"The decision table has no {kind} line.")
-        contract = ContractLine(*map(int, self._once["contract"]))
+        *seconds, requeue = self._once["contract"]
+        contract = ContractLine(*map(int, seconds), requeue=requeue == "1")
         if self._horizons[-1] != contract.cap:
             raise ValueError("The decision table's last horizon is not the cap.")
         if set(self._twins) & set(self._twins.values()):
@@ -251,9 +258,11 @@ class _Reader:
         Mode(mode)
 
     def read_contract(self, rest: list[str]) -> None:
-        """Cap, default, floor."""
-        for value in _fields(rest, 3):
+        """Cap, default, floor, and whether jobs are requeued by default."""
+        *seconds, requeue = _fields(rest, 4)
+        for value in seconds:
             _natural(value)
+        _truth(requeue)
 
     def read_array(self, rest: list[str]) -> None:
         """Tasks ahead."""
@@ -286,10 +295,8 @@ class _Reader:
         """A partition."""
         name, contract, default, limit = _fields(rest, 4)
         _new(self._partitions, name)
-        if default not in ("0", "1"):
-            raise ValueError(f"{default!r} where 0 or 1 is expected")
         time_limit = None if limit == NONE else _natural(limit)
-        self._partitions[name] = PartitionLine(name, _natural(contract), default == "1", time_limit)
+        self._partitions[name] = PartitionLine(name, _natural(contract), _truth(default), time_limit)
 
     def read_shape(self, rest: list[str]) -> None:
         """A kind of node of a partition named before."""
@@ -333,6 +340,13 @@ def _fields(rest: list[str], count: int) -> list[str]:
 def _new(known: Container[object], key: object) -> None:
     if key in known:
         raise ValueError(f"{key!r} comes twice")
+
+
+def _truth(text: str) -> bool:
+    """A flag."""
+    if text not in ("0", "1"):
+        raise ValueError(f"{text!r} where 0 or 1 is expected")
+    return text == "1"
 
 
 def _natural(text: str) -> int:
