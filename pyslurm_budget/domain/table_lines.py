@@ -1,0 +1,118 @@
+"""The decision table as values; :mod:`pyslurm_budget.domain.table` reads and writes its text.
+
+Times are seconds since the epoch by slurmctld's clock, amounts mGPU-s, rates thousandths of a GPU, memory MiB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyslurm_budget.domain.model import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class ContractLine:
+    """The site's contract rules, in seconds. ``requeue``: whether a job that does not say can be (JobRequeue)."""
+
+    cap: int
+    default: int
+    floor: int
+    requeue: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeLine:
+    """One kind of GPU node of a partition: its pool, GPU type, and size.
+
+    ``cpus`` or ``memory_mb`` of 0: that part is not charged (``[charge] by = "gpu"``).
+    """
+
+    pool: str
+    gpu_type: str | None
+    gpus: int
+    cpus: int
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLine:
+    """A partition: ``time_limit`` is what a job without ``--time`` gets (``None``: no limit). No shapes: no GPUs."""
+
+    name: str
+    default_contract: int
+    is_default: bool = False
+    time_limit: int | None = None
+    shapes: tuple[ShapeLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLine:
+    """One Slurm account in one pool.
+
+    ``left[i]`` is what new contracts may use until ``horizons[i]``: the least of the budget and its ancestors;
+    ``limit`` names the budget where it is least. ``ceiling_left`` is a rate. ``budget`` is ``None`` for none.
+    """
+
+    account: str
+    pool: str
+    budget: str | None
+    backed_factor: int
+    spare_factor: int
+    ceiling_left: int
+    limit: str | None
+    left: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserLine:
+    """An association, and the managed QOS and twins that it may use."""
+
+    account: str
+    user: str
+    qos: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DecisionTable:
+    """The whole table. ``twins`` maps each managed QOS to its spare twin; ``operators`` are (name, uid) pairs.
+
+    Accounts and QOS are lower case, as in Slurm's database. ``ahead``: so many tasks of an array are backed at a
+    time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class.
+    """
+
+    generation: int
+    snapshot: int
+    stale_after: int
+    cluster: str
+    mode: Mode
+    contract: ContractLine
+    ahead: int
+    backed_base: int
+    spare_base: int
+    horizons: tuple[int, ...]
+    twins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    operators: tuple[tuple[str, int], ...] = ()
+    partitions: tuple[PartitionLine, ...] = ()
+    accounts: tuple[AccountLine, ...] = ()
+    users: tuple[UserLine, ...] = ()
+
+    @cached_property
+    def by_partition(self) -> Mapping[str, PartitionLine]:
+        """Partitions by name."""
+        return {line.name: line for line in self.partitions}
+
+    @cached_property
+    def by_account(self) -> Mapping[tuple[str, str], AccountLine]:
+        """Account lines by (account, pool)."""
+        return {(line.account, line.pool): line for line in self.accounts}
+
+    @cached_property
+    def by_user(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """QOS names by (account, user)."""
+        return {(line.account, line.user): frozenset(line.qos) for line in self.users}

@@ -1,0 +1,67 @@
+"""Puts the decision table and the public state where others read them: whole, or not at all.
+
+Each file is written beside its place, synced, and renamed over it: a reader sees the old one or the new one, also
+after a crash. A failed write leaves no file behind.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from pyslurm_budget.errors import PublishError
+
+READABLE = 0o644
+
+
+class FilePublisher:
+    """Publishes to two files; implements :class:`pyslurm_budget.service.ports.Publisher`."""
+
+    def __init__(self, table_path: str | Path, state_path: str | Path) -> None:
+        """Both folders must exist and be writable; they are not created, as a missing mount must not be hidden."""
+        self._table = Path(table_path)
+        self._state = Path(state_path)
+
+    def publish(self, table: str, state: str) -> None:
+        """Replace both files, each atomically, the table first; raises PublishError."""
+        replace_file(self._table, table)
+        replace_file(self._state, state)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Put ``text`` (UTF-8) in the place of the file, readable by all. Raises PublishError."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise _failure(path, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode())
+            os.fchmod(file.fileno(), READABLE)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException as error:
+        Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _failure(path, error) from error
+        raise
+    _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make the rename itself survive a crash."""
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise _failure(path, error) from error
+
+
+def _failure(path: Path, error: OSError) -> PublishError:
+    why = error.strerror or type(error).__name__
+    return PublishError(f"{path} cannot be written ({why}); the one before stays in force until it is stale.")
