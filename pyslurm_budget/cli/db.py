@@ -18,9 +18,10 @@ def db() -> None:
 def upgrade(context: Context) -> None:
     """Bring the database to the schema of this release; makes it where there is none."""
     from pyslurm_budget.ledger import migrate
+    from pyslurm_budget.ledger.engine import open_engine
 
     url = context.config.ledger_url
-    before, after = migrate.upgrade(url)
+    before, after = migrate.upgrade(open_engine(url))
     if before == after:
         talk(f"sbudget: {masked(url)} has the schema of this release ({after}) already")
     else:
@@ -30,7 +31,11 @@ def upgrade(context: Context) -> None:
 @db.command()
 @pass_context
 def current(context: Context) -> None:
-    """The schema that the database has."""
+    """The schema that the database has, and the one that this release works with."""
     from pyslurm_budget.ledger import migrate
+    from pyslurm_budget.ledger.engine import open_engine
 
-    data(f"{migrate.current(context.config.ledger_url) or 'none'}\n")
+    found, newest = migrate.current(open_engine(context.config.ledger_url)), migrate.newest()
+    data(f"{found or 'none'}\n")
+    if found != newest:
+        talk(f"sbudget: this release works with {newest}; run sbudget db upgrade")

@@ -11,14 +11,16 @@ import socket
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.cli.options import host_now
-from pyslurm_budget.errors import ConfigError, StaleDataError
+from pyslurm_budget.errors import ConfigError, SlurmSetupError, StaleDataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pyslurm_budget.config import Config
+    from pyslurm_budget.domain.model import Job, Snapshot
     from pyslurm_budget.ledger.store import SqlLedger
+    from pyslurm_budget.service.ports import LiveCluster
     from pyslurm_budget.service.reconcile import Reconciler
     from pyslurm_budget.service.state import PublicState
     from pyslurm_budget.slurm.queue import SlurmQueue
@@ -37,6 +39,32 @@ def queue(config: Config) -> SlurmQueue:
     from pyslurm_budget.slurm.queue import SlurmQueue
 
     return SlurmQueue(runner(config))
+
+
+class OfCluster:
+    """Live reads that refuse another cluster than the configured one: its jobs must not reach this one's ledger."""
+
+    def __init__(self, live: LiveCluster, config: Config) -> None:
+        self._live = live
+        self._config = config
+
+    def snapshot(self) -> Snapshot:
+        """As the live cluster's; raises SlurmSetupError if it is another cluster."""
+        found = self._live.snapshot()
+        if found.controller.cluster != cluster_name(self._config):
+            raise SlurmSetupError(
+                f"slurmctld is of cluster {found.controller.cluster}, {self._config.source} of {self._config.cluster}; "
+                "correct cluster or slurm.conf there"
+            )
+        return found
+
+    def jobs(self) -> tuple[Job, ...]:
+        """As the live cluster's."""
+        return self._live.jobs()
+
+    def job(self, ref: str) -> Job | None:
+        """As the live cluster's."""
+        return self._live.job(ref)
 
 
 def ledger(config: Config) -> SqlLedger:
@@ -62,7 +90,7 @@ def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) 
 
     commands = runner(config)
     ports = Ports(
-        live=queue(config),
+        live=OfCluster(queue(config), config),
         accounting=SacctAccounting(commands),
         commands=SlurmCommands(commands),
         ledger=ledger(config),

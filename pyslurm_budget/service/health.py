@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import wording
 from pyslurm_budget.errors import StaleDataError
+from pyslurm_budget.service.reconcile import BREAKER
 
 if TYPE_CHECKING:
     from pyslurm_budget.service.ports import CycleRecord, Ledger
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 CYCLES_MISSED = 3
 INTENT_AGE = 120
 DAY = 86400
-BREAKER = "breaker"
 
 
 @dataclass(frozen=True, slots=True)
