@@ -7,7 +7,6 @@ after a crash. A failed write leaves no file behind.
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from pyslurm_budget.errors import PublishError
@@ -32,34 +31,37 @@ class FilePublisher:
 def replace_file(path: Path, text: str) -> None:
     """Put ``text`` (UTF-8) in the place of the file, readable by all. Raises PublishError."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise PublishError(f"{path} cannot be written: it would hold {error.object[error.start]!r}.") from error
+    new = path.with_name(f".{path.name}.new")
+    try:
+        _write(new, content)
+        new.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise _failure(path, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode())
-            os.fchmod(file.fileno(), READABLE)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _failure(path, error) from error
-        raise
-    _sync_folder(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
-def _sync_folder(path: Path) -> None:
+def _write(path: Path, content: bytes) -> None:
+    """Write and sync. The name is always the same: what a killed writer left is overwritten, not piled up."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, READABLE)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        os.fchmod(file.fileno(), READABLE)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
     """Make the rename itself survive a crash."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise _failure(path, error) from error
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _failure(path: Path, error: OSError) -> PublishError:

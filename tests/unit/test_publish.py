@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 @pytest.fixture
 def publisher(tmp_path: Path) -> FilePublisher:
     return FilePublisher(tmp_path / "table", tmp_path / "state")
@@ -25,7 +29,7 @@ def test_replaces_both_files_and_leaves_nothing_else(tmp_path: Path, publisher: 
     publisher.publish("table é\n", "{}\n")
     assert (tmp_path / "table").read_bytes() == "table é\n".encode()
     assert (tmp_path / "state").read_text() == "{}\n"
-    assert sorted(os.listdir(tmp_path)) == ["state", "table"]
+    assert names(tmp_path) == ["state", "table"]
 
 
 def test_all_may_read_them_whatever_the_umask(tmp_path: Path, publisher: FilePublisher) -> None:
@@ -50,7 +54,7 @@ def test_a_failed_write_keeps_the_old_file_and_no_other(
     with pytest.raises(PublishError, match=r"table cannot be written \(No space left on device\)"):
         publisher.publish("new", "new")
     assert (tmp_path / "table").read_text() == "old"
-    assert sorted(os.listdir(tmp_path)) == ["state", "table"]
+    assert names(tmp_path) == ["state", "table"]
 
 
 def test_an_interrupt_leaves_no_temporary_file(
@@ -62,24 +66,31 @@ def test_an_interrupt_leaves_no_temporary_file(
     monkeypatch.setattr(publish.os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         publisher.publish("new", "new")
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_missing_folder_is_named_and_not_made(tmp_path: Path) -> None:
     publisher = FilePublisher(tmp_path / "gone" / "table", tmp_path / "state")
     with pytest.raises(PublishError, match="gone/table cannot be written"):
         publisher.publish("t", "s")
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_a_folder_in_the_place_of_the_file_is_an_error(tmp_path: Path, publisher: FilePublisher) -> None:
     (tmp_path / "table").mkdir()
     with pytest.raises(PublishError):
         publisher.publish("t", "s")
-    assert os.listdir(tmp_path) == ["table"]
+    assert names(tmp_path) == ["table"]
 
 
 def test_text_that_is_no_unicode_is_refused_without_a_trace(tmp_path: Path, publisher: FilePublisher) -> None:
-    with pytest.raises(UnicodeEncodeError):
+    with pytest.raises(PublishError, match=r"hold '\\ud800'"):
         publisher.publish("\ud800", "s")
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_writer_left_is_used_up(tmp_path: Path, publisher: FilePublisher) -> None:
+    (tmp_path / ".table.new").write_text("half of a much longer tab")
+    publisher.publish("t", "s")
+    assert (tmp_path / "table").read_text() == "t"
+    assert names(tmp_path) == ["state", "table"]
