@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyslurm_budget.slurm.run import Runner
 
-_REF = re.compile(r"[0-9]+(?:_(?:[0-9]+|\[[0-9,:-]+\])|\+[0-9]+)?", re.ASCII)
+_REF = re.compile(r"[0-9]+(?:_(?:[0-9]+|\[[0-9,-]+\])|\+[0-9]+)?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_.@-]*", re.ASCII)
 _SITE_FACTOR = 2_147_483_645  # larger ones are ignored with "Value ignored"
 _NO_RESERVATION = ("requested reservation is invalid", "does not exist", "reservation not found")
@@ -128,14 +128,18 @@ class SlurmCommands:
 
 
 def _refusals(said: str, refs: set[str]) -> tuple[dict[str, str], bool]:
-    """Slurm's words by reference, and whether a line names no record of ours. Such a line ends with the record."""
+    """Slurm's words by reference, and whether a line names no record of ours.
+
+    The record is the end of the line (``... for job 62``), for an array task its beginning (``15_8: ...``).
+    """
     refused: dict[str, str] = {}
     unclear = False
     for line in said.splitlines():
         if not line.strip():
             continue
-        ref = line.rpartition(" for job ")[2].strip().rstrip(".")
-        if ref in refs:
+        named = (line.rpartition(" for job ")[2].strip().rstrip("."), line.strip().partition(": ")[0])
+        ref = next((name for name in named if name in refs), None)
+        if ref is not None:
             refused[ref] = sentence(line)
         else:
             unclear = True

@@ -68,6 +68,17 @@ def numbers(value: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def ranges(found: tuple[int, ...]) -> str:
+    """Ascending numbers as scontrol takes them (``1,3-9``): it prints steps (``0-8:2``) but does not take them."""
+    parts: list[str] = []
+    first = 0
+    for i, number in enumerate(found):
+        if i + 1 == len(found) or found[i + 1] != number + 1:
+            parts.append(str(number) if first == i else f"{found[first]}-{number}")
+            first = i + 1
+    return ",".join(parts)
+
+
 @lru_cache(maxsize=8192)
 def tres_of(value: str) -> Tres:
     """A TRES text, remembered: thousands of jobs share a few of them."""

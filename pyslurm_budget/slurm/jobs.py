@@ -9,7 +9,7 @@ from pyslurm_budget.domain.model import Job, JobState, NodeShare, RunKey, Tres
 from pyslurm_budget.domain.times import parse_duration, parse_limit
 from pyslurm_budget.domain.tres import parse_memory
 from pyslurm_budget.errors import SlurmOutputError
-from pyslurm_budget.slurm.fields import epoch, gpus_of, listed, node_names, numbers, text_of, tres_of
+from pyslurm_budget.slurm.fields import epoch, gpus_of, listed, node_names, numbers, ranges, text_of, tres_of
 from pyslurm_budget.slurm.request import request_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ _STATES: Mapping[str, JobState] = {
     "LAUNCH_FAILED": JobState.OTHER,
     "RECONFIG_FAIL": JobState.OTHER,
 }
-LIVE_STATES = frozenset(word for word, state in _STATES.items() if state is not JobState.OTHER)
 _ENDING = frozenset({"COMPLETING", "STAGE_OUT", "REQUEUED"})
 _WAITS = frozenset({"JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "Dependency", "DependencyNeverSatisfied"})
 
@@ -145,7 +144,7 @@ def _identity(fields: Mapping[str, str]) -> tuple[str, int | None, tuple[int, ..
     tasks = numbers(expression)
     if expression.isdecimal():
         return f"{array}_{expression}", int(array), ()
-    return f"{array}_[{expression}]", int(array), tasks
+    return f"{array}_[{ranges(tasks)}]", int(array), tasks
 
 
 def _eligible(fields: Mapping[str, str], state: JobState) -> int | None:

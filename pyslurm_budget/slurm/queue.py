@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.model import Snapshot
 from pyslurm_budget.errors import SlurmOutputError
 from pyslurm_budget.slurm.failures import failure, unknown_job
-from pyslurm_budget.slurm.jobs import LIVE_STATES, jobs_of, needs_partitions
+from pyslurm_budget.slurm.jobs import jobs_of, needs_partitions
 from pyslurm_budget.slurm.nodes import nodes_of, partitions_of, reservations_of
-from pyslurm_budget.slurm.records import job_records
+from pyslurm_budget.slurm.records import job_records, refuse_twins
 from pyslurm_budget.slurm.settings import ASSOC_FORMAT, Associations, associations_of, controller_of
 
 if TYPE_CHECKING:
@@ -58,9 +58,12 @@ class SlurmQueue:
     def job(self, ref: str) -> Job | None:
         """Read one record by its reference; ``None`` only if slurmctld says that it knows no such job.
 
-        An array's id names all its records; the one whose reference it is, is returned, else the first.
+        ``100_7`` is the record that holds task 7, also before it was split off. The pending remainder of an array
+        (``100_[3-9]``), which scontrol cannot show by that name, is the record that has the array's id, whichever
+        tasks it holds by now.
         """
-        command = (*_SHOW_JOBS, ref)
+        asked = ref.partition("_[")[0]
+        command = (*_SHOW_JOBS, asked)
         answer = self._runner.run(*command)
         if answer.status != 0:
             if unknown_job(answer.err):
@@ -70,7 +73,9 @@ class SlurmQueue:
         if not records:
             raise SlurmOutputError(f"scontrol show job {ref}: no record and no error")
         found = self._built(records, None)
-        return next((job for job in found if job.ref == ref), found[0])
+        exact = [job for job in found if ref in (job.ref, str(job.key.job_id))]
+        same_record = [job for job in found if str(job.key.job_id) == asked]
+        return (exact or same_record or list(found))[0]
 
     def nodes(self) -> tuple[Node, ...]:
         """Read the nodes."""
@@ -109,19 +114,18 @@ class SlurmQueue:
     def _records(self, text: str) -> list[Record]:
         """Read the records, and ask squeue whether the jobs seen for the first time are jobs at all.
 
-        Free text with a line break can imitate a whole record; squeue without free text cannot be fooled. Only live
-        records are asked for: those are acted on, and no live job can be forgotten between the two commands.
+        Free text with a line break can imitate a whole record; squeue's list without free text cannot be fooled. An
+        ended job that slurmctld forgets between the two commands is taken for an imitation and left out, as it would
+        have been a moment later.
         """
         records = job_records(text, self._name_of)
-        live = {r.job_id for r in records if r.fields.get("JobState") in LIVE_STATES}
-        if fresh := live - self._verified:
-            which = ("-j", ",".join(map(str, sorted(fresh)))) if len(fresh) <= _MOST_IDS else ()
+        if fresh := {record.job_id for record in records} - self._verified:
+            which = ("-j", ",".join(map(str, sorted(fresh)))) if 1 < len(fresh) <= _MOST_IDS else ()
             unknown = fresh - self._asked(which, "").keys()
             if unknown:
-                raise SlurmOutputError(
-                    f"scontrol show job: squeue knows no job {min(unknown)}; the free text of a job imitates it"
-                )
-            self._verified |= fresh
+                records = job_records(text, self._name_of, unknown)
+            self._verified |= fresh - unknown
+        refuse_twins(records)
         return records
 
     def _built(self, records: list[Record], partitions: tuple[Partition, ...] | None) -> tuple[Job, ...]:

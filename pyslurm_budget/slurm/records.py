@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.errors import SlurmOutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     NameOf = Callable[[int], str | None]
 
@@ -55,20 +55,25 @@ class Record:
         return int(self.fields["JobId"])
 
 
-def job_records(text: str, name_of: NameOf | None = None) -> list[Record]:
+def job_records(text: str, name_of: NameOf | None = None, imitated: Collection[int] = ()) -> list[Record]:
     """All records of the answer; raises SlurmOutputError naming the first line that cannot be read.
 
-    ``name_of`` asks for the name of one job (``None``: unknown), where the text alone is ambiguous. An answer without
-    any record must say so in Slurm's words: an empty one is a failure.
+    ``name_of`` asks for the name of one job (``None``: unknown), where the text alone is ambiguous; ``imitated`` are
+    ids that are no jobs: what looks like their record is free text of the record before. An answer without any record
+    must say so in Slurm's words: an empty one is a failure.
     """
-    first, *chunks = _BEGIN.split(text)
+    first, *parts = _BEGIN.split(text)
+    chunks: list[str] = []
+    for part in parts:
+        if chunks and imitated and int(part[len("JobId=") :].partition(" ")[0]) in imitated:
+            chunks[-1] += part
+        else:
+            chunks.append(part)
     if first.strip() and not (first.strip() in _EMPTY and not chunks):
         raise SlurmOutputError(f"scontrol show job: cannot read the line {_short(first)}")
     if not chunks and not first.strip():
         raise SlurmOutputError("scontrol show job: an empty answer, without even `No jobs in the system`")
-    records = [_record(chunk.rstrip(" \n"), name_of) for chunk in chunks]
-    _refuse_twins(records)
-    return records
+    return [_record(chunk.rstrip(" \n"), name_of) for chunk in chunks]
 
 
 def _record(text: str, name_of: NameOf | None) -> Record:
@@ -135,28 +140,23 @@ def _free_text(text: str, fields: dict[str, str]) -> None:
         fields.setdefault(key, value)
         text = rest
     text = text.rpartition(" StdErr=")[0] or text
-    before, found, admin = text.rpartition(" AdminComment=")
-    if not found:
-        before = text
-        admin = text.rpartition(" WorkDir=")[2]
-    marker, _, comment = admin.partition(" Comment=")
+    before, _, comment = text.rpartition(" WorkDir=")[2].partition(" Comment=")
+    admin = before.partition(" AdminComment=")[2]
     fields["Comment"] = comment.strip()
-    fields["AdminComment"] = marker.partition(" SystemComment=")[0].strip() if found else ""
-    fields["Command"] = before.partition(" SubmitLine=")[0].partition(" WorkDir=")[0]
+    fields["AdminComment"] = admin.partition(" SystemComment=")[0].strip()
 
 
-def _refuse_twins(records: list[Record]) -> None:
+def refuse_twins(records: list[Record]) -> None:
     """Raise if a job id comes twice: Slurm prints each once, so one of them is somebody's free text."""
-    seen: set[int] = set()
-    for job_id in _ids(records):
-        if job_id in seen:
-            raise SlurmOutputError(f"scontrol show job: job {job_id} is listed twice; a job's free text imitates it")
-        seen.add(job_id)
-
-
-def _ids(records: list[Record]) -> Iterator[int]:
-    """The raw job ids in order."""
-    return (record.job_id for record in records)
+    place: dict[int, int] = {}
+    for i, record in enumerate(records):
+        first = place.setdefault(record.job_id, i)
+        if first != i:
+            before = " or ".join(str(records[at - 1].job_id) for at in (first, i) if at > 0)
+            raise SlurmOutputError(
+                f"scontrol show job: job {record.job_id} is listed twice; the free text of job {before} imitates it:"
+                " look at both, and cancel the one that does"
+            )
 
 
 def _unreadable(text: str) -> SlurmOutputError:
