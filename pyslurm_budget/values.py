@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def texts(value: object) -> tuple[str, ...]:
     """A list of texts, none empty, none twice."""
     if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
         raise ValueError(f'found {shown(value)}; accepted is a list of texts such as ["a100", "h100"]')
-    twice = sorted({item for item in value if value.count(item) > 1})
+    twice = sorted(item for item, count in Counter(value).items() if count > 1)
     if twice:
         raise ValueError(f"{twice[0]!r} is listed twice")
     return tuple(value)

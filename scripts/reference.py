@@ -195,10 +195,8 @@ def example() -> str:
         if above != section and above:
             lines += ["", f"[{above}]"]
         section = above
-        lines += [
-            f"# {key.says}",
-            REQUIRED.get(key.path, f"# {name} = {DEFAULTS.get(key.path) or SAMPLES[key.path]}"),
-        ]
+        default = DEFAULTS.get(key.path) or SAMPLES.get(key.path)
+        lines += [f"# {key.says}", REQUIRED.get(key.path, f"# {name} = {default}")]
     lines.append(EXAMPLE_END)
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pyslurm_budget.cli import wiring
 from pyslurm_budget.cli.options import Context, data, pass_context, talk
 from pyslurm_budget.config import masked
 
@@ -18,10 +19,9 @@ def db() -> None:
 def upgrade(context: Context) -> None:
     """Bring the database to the schema of this release; makes it where there is none."""
     from pyslurm_budget.ledger import migrate
-    from pyslurm_budget.ledger.engine import open_engine
 
     url = context.config.ledger_url
-    before, after = migrate.upgrade(open_engine(url))
+    before, after = migrate.upgrade(wiring.database(context.config))
     if before == after:
         talk(f"sbudget: {masked(url)} has the schema of this release ({after}) already")
     else:
@@ -33,9 +33,8 @@ def upgrade(context: Context) -> None:
 def current(context: Context) -> None:
     """The schema that the database has, and the one that this release works with."""
     from pyslurm_budget.ledger import migrate
-    from pyslurm_budget.ledger.engine import open_engine
 
-    found, newest = migrate.current(open_engine(context.config.ledger_url)), migrate.newest()
+    found, newest = migrate.current(wiring.database(context.config)), migrate.newest()
     data(f"{found or 'none'}\n")
     if found != newest:
         talk(f"sbudget: this release works with {newest}; run sbudget db upgrade")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.render.table import Style
 
 DEBUG_VARIABLE = "SBUDGET_DEBUG"
+_PIECE = 16384
 
 
 @dataclass(slots=True)
@@ -96,8 +97,9 @@ def fancy() -> bool:
 
 
 def data(text: str) -> None:
-    """Write data to stdout, as it is."""
-    click.echo(text, nl=False)
+    """Write data to stdout, as it is; in pieces, because an unbuffered stdout loses the rest of a write cut short."""
+    for begin in range(0, len(text), _PIECE):
+        click.echo(text[begin : begin + _PIECE], nl=False)
 
 
 def talk(text: str) -> None:

@@ -44,7 +44,8 @@ _FLAGS = frozenset((
 ))
 # fmt: on
 _SHORT_FLAGS = frozenset("bhHIkOQsuvVW")
-_OLD_TOKEN = re.compile(rf"(?:^|(?<=[\s,;])){TOKEN}=[^\s,;]*[\s,;]*")
+_PIECES = re.compile(r"([ \t\n\v\f\r,;]+)")
+_OLD_TOKEN = re.compile(r"min[-_]runtime(?:[=:].*)?", re.ASCII | re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -128,9 +129,15 @@ def script_comment(lines: Sequence[str]) -> str | None:
 
 
 def merged(comment: str, minimum: str) -> str:
-    """The comment with our token in place of an older one."""
-    rest = _OLD_TOKEN.sub("", comment).rstrip(" ,;")
-    return f"{rest} {TOKEN}={minimum}".strip()
+    """The comment with our token in place of any older one; what else stands there stays as it is."""
+    pieces = _PIECES.split(comment)
+    kept = [word + gap for word, gap in zip(pieces[::2], [*pieces[1::2], ""], strict=True) if not _is_old(word)]
+    rest = "".join(kept).rstrip(" \t\n,;")
+    return f"{rest} {TOKEN}={minimum}".lstrip()
+
+
+def _is_old(word: str) -> bool:
+    return _OLD_TOKEN.fullmatch(word) is not None
 
 
 def arguments(words: Sequence[str]) -> list[str]:

@@ -10,12 +10,16 @@ import pwd
 import socket
 from typing import TYPE_CHECKING
 
+import click
+
 from pyslurm_budget.cli.options import host_now
 from pyslurm_budget.errors import ConfigError, SlurmSetupError, StaleDataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from sqlalchemy import Engine
 
     from pyslurm_budget.config import Config
     from pyslurm_budget.domain.model import Job, Snapshot
@@ -53,8 +57,8 @@ class OfCluster:
         found = self._live.snapshot()
         if found.controller.cluster != cluster_name(self._config):
             raise SlurmSetupError(
-                f"slurmctld is of cluster {found.controller.cluster}, {self._config.source} of {self._config.cluster}; "
-                "correct cluster or slurm.conf there"
+                f"slurmctld is of cluster {found.controller.cluster}, {self._config.source} is of "
+                f"{self._config.cluster}; correct cluster or slurm.conf there"
             )
         return found
 
@@ -68,10 +72,21 @@ class OfCluster:
 
 
 def ledger(config: Config) -> SqlLedger:
-    """The ledger of the configured cluster; raises LedgerError, ConfigError where no cluster is named."""
+    """The ledger of the configured cluster, closed when the command ends; raises LedgerError, ConfigError."""
     from pyslurm_budget.ledger.store import SqlLedger
 
-    return SqlLedger(config.ledger_url, cluster_name(config))
+    opened = SqlLedger(config.ledger_url, cluster_name(config))
+    click.get_current_context().call_on_close(opened.close)
+    return opened
+
+
+def database(config: Config) -> Engine:
+    """The ledger's database alone, whatever schema it has; given back when the command ends."""
+    from pyslurm_budget.ledger.engine import open_engine
+
+    engine = open_engine(config.ledger_url)
+    click.get_current_context().call_on_close(engine.dispose)
+    return engine
 
 
 def cluster_name(config: Config) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.render.clock import Clock
     from pyslurm_budget.service.explain import Event, RunStory, Story
 
-_NOT_DONE = {"skipped": "not done", "failed": "failed", "undone": "undone", "planned": "would have been done"}
+_NOT_DONE = {"skipped": "not done", "failed": "failed", "undone": "undone"}
 _OPEN = {"intent": "about to be done", "sent": "sent to Slurm"}
 
 

@@ -147,16 +147,9 @@ def _events(runs: tuple[RunStory, ...], intents: Iterable[Intent], job: Job | No
 
 
 def _actions(intents: Iterable[Intent]) -> list[Event]:
-    """Our actions, the repetitions of one plan (an observing controller plans the same every cycle) told once."""
-    events: list[Event] = []
-    before: tuple[object, ...] | None = None
-    for intent in sorted(intents, key=lambda i: (i.at, i.id)):
-        action = intent.action
-        same = (action.kind, action.reason.code, action.qos, action.key, intent.state)
-        if same != before or intent.state != "planned":
-            events.append(Event(intent.at, action.reason, action.kind, intent.state, intent.outcome))
-        before = same
-    return events
+    """Our actions, whatever became of them."""
+    found = sorted(intents, key=lambda intent: (intent.at, intent.id))
+    return [Event(i.at, i.action.reason, i.action.kind, i.state, i.outcome) for i in found]
 
 
 def _of_run(told: RunStory, stopped: Iterable[int], now: int) -> list[Event]:
