@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from pyslurm_budget.domain.budget import Budget
-    from pyslurm_budget.domain.model import Job, JobState, Mode, RunKey, RunRecord, Snapshot, WorkClass
+    from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot, WorkClass
     from pyslurm_budget.domain.plan import Action, Admission, Plan
 
 
@@ -256,19 +256,3 @@ class Publisher(Protocol):
 
     def publish(self, table: str, state: str) -> None:
         """Replace both files atomically."""
-
-
-__all__ = [
-    "Accounting",
-    "CapacitySlice",
-    "Commands",
-    "ContractFacts",
-    "CycleRecord",
-    "Intent",
-    "JobState",
-    "Ledger",
-    "LiveCluster",
-    "Publisher",
-    "RunFacts",
-    "SyncState",
-]

@@ -1,0 +1,142 @@
+"""Admissions, actions and cycles: what was decided, begun and done. Actions are never rewritten, only closed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from sqlalchemy import delete, insert, select, update
+
+from pyslurm_budget.errors import LedgerError
+from pyslurm_budget.ledger import rows, tables
+from pyslurm_budget.ledger.base import Base, chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyslurm_budget.domain.model import Mode
+    from pyslurm_budget.domain.plan import Action, Admission, Plan
+    from pyslurm_budget.service.ports import CycleRecord, Intent
+
+OPEN = ("intent", "sent")
+PLANNED = "planned"
+# Observing for weeks must not grow the ledger without bound: of what was only planned the newest rows are kept.
+PLANNED_KEPT = 2000
+CYCLES_KEPT = 20_000
+
+
+class Decisions(Base):
+    """The part of the ledger that says what was decided and done."""
+
+    def save_admissions(self, admissions: Iterable[Admission]) -> None:
+        """Replace the set of pending admissions by this one."""
+        t = tables.admission
+        with self._begin() as connection:
+            connection.execute(delete(t).where(t.c.cluster == self._cluster))
+            for chunk in chunks(admissions):
+                connection.execute(insert(t), [rows.admission_row(self._cluster, a) for a in chunk])
+
+    def admissions(self) -> tuple[Admission, ...]:
+        """The admissions of the last cycle."""
+        t = tables.admission
+        query = select(t).where(t.c.cluster == self._cluster).order_by(t.c.sequence, t.c.ref)
+        with self._begin() as connection:
+            return tuple(map(rows.admission_of, connection.execute(query)))
+
+    def record_plan(self, cycle: int, plan: Plan) -> None:
+        """Store what an observing cycle planned; it is shown, never carried out."""
+        t = tables.action
+        with self._begin() as connection:
+            for chunk in chunks(plan.actions):
+                new = [rows.action_row(self._cluster, cycle, plan.now, a, PLANNED) for a in chunk]
+                connection.execute(insert(t), new)
+            planned = (t.c.cluster == self._cluster, t.c.state == PLANNED)
+            query = select(t.c.id).where(*planned).order_by(t.c.id.desc()).offset(PLANNED_KEPT).limit(1)
+            last = connection.execute(query).scalar()
+            if last is not None:
+                connection.execute(delete(t).where(*planned, t.c.id <= last))
+
+    def write_intents(self, cycle: int, now: int, actions: Iterable[Action]) -> tuple[Intent, ...]:
+        """Write intents, and return them with their ids, before anything is done."""
+        t = tables.action
+        ids: list[int] = []
+        with self._begin() as connection:
+            for action in actions:
+                row = rows.action_row(self._cluster, cycle, now, action, "intent")
+                key = connection.execute(insert(t).values(row)).inserted_primary_key
+                ids.append(key[0] if key else 0)
+            found = [
+                intent
+                for chunk in chunks(ids)
+                for intent in map(rows.intent_of, connection.execute(select(t).where(t.c.id.in_(chunk))))
+            ]
+        return tuple(sorted(found, key=lambda i: i.id))
+
+    def move_intent(self, intent_id: int, state: str, outcome: str, now: int) -> None:
+        """Advance one intent; a closed one stays as it is. Raises LedgerError for one that is unknown or closed."""
+        t = tables.action
+        closed = None if state in OPEN else now
+        with self._begin() as connection:
+            where = (t.c.id == intent_id, t.c.cluster == self._cluster)
+            row = connection.execute(select(t.c.state, t.c.outcome).where(*where)).first()
+            if row is None:
+                raise LedgerError(f"intent {intent_id} is not in the ledger")
+            if row.state not in OPEN:
+                if row.state != state:
+                    raise LedgerError(f"intent {intent_id} is closed ({row.state}) and cannot become {state}")
+                return
+            connection.execute(update(t).where(*where).values(state=state, outcome=outcome, closed=closed))
+
+    def open_intents(self) -> tuple[Intent, ...]:
+        """Intents that were begun and not closed."""
+        t = tables.action
+        query = select(t).where(t.c.cluster == self._cluster, t.c.state.in_(OPEN)).order_by(t.c.id)
+        with self._begin() as connection:
+            return tuple(map(rows.intent_of, connection.execute(query)))
+
+    def intents(
+        self, *, ref: str | None = None, since: int | None = None, kinds: Iterable[str] | None = None
+    ) -> tuple[Intent, ...]:
+        """Intents of a job, or since a time, oldest first; what was only planned is not among them."""
+        t = tables.action
+        query = select(t).where(t.c.cluster == self._cluster, t.c.state != PLANNED)
+        if ref is not None:
+            query = query.where(t.c.ref == ref)
+        if since is not None:
+            query = query.where(t.c.at >= since)
+        if kinds is not None:
+            query = query.where(t.c.kind.in_(list(kinds)))
+        with self._begin() as connection:
+            return tuple(map(rows.intent_of, connection.execute(query.order_by(t.c.id))))
+
+    def begin_cycle(self, started: int, mode: Mode, applied: bool) -> int:
+        """Record the start of a cycle and return its id."""
+        t = tables.cycle
+        values = {"cluster": self._cluster, "started": started, "mode": str(mode), "applied": applied}
+        with self._begin() as connection:
+            key = connection.execute(insert(t).values(values, stages="{}", counts="{}")).inserted_primary_key
+            new = int(key[0]) if key else 0
+            connection.execute(delete(t).where(t.c.cluster == self._cluster, t.c.id <= new - CYCLES_KEPT))
+        return new
+
+    def end_cycle(self, record: CycleRecord) -> None:
+        """Record its end."""
+        t = tables.cycle
+        values = {
+            "finished": record.finished,
+            "stages": json.dumps(dict(record.stages)),
+            "counts": json.dumps(dict(record.counts)),
+            "error": record.error,
+        }
+        with self._begin() as connection:
+            connection.execute(update(t).where(t.c.id == record.id, t.c.cluster == self._cluster).values(values))
+
+    def last_cycle(self, *, finished: bool = True) -> CycleRecord | None:
+        """The newest (finished) cycle."""
+        t = tables.cycle
+        query = select(t).where(t.c.cluster == self._cluster).order_by(t.c.id.desc()).limit(1)
+        if finished:
+            query = query.where(t.c.finished.is_not(None))
+        with self._begin() as connection:
+            row = connection.execute(query).first()
+        return rows.cycle_of(row) if row else None
