@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget.domain.model import JobState, Mode, RunKey, WorkClass
@@ -100,7 +100,8 @@ def admission_of(row: Row[Any]) -> Admission:
 
 def action_row(cluster: str, cycle: int, now: int, action: Action, state: str) -> dict[str, Any]:
     """Columns of an action; ``detail`` holds all of it, the other columns are for looking it up."""
-    detail = asdict(action) | {"reason": {"code": action.reason.code, "numbers": dict(action.reason.numbers)}}
+    numbers = dict(action.reason.numbers)  # asdict cannot copy the read-only mapping of a reason without numbers
+    detail = asdict(replace(action, reason=Reason(action.reason.code, numbers)))
     return {
         "cluster": cluster,
         "cycle": cycle,
