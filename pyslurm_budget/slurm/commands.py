@@ -77,8 +77,9 @@ class SlurmCommands:
         """Send many updates to one scontrol (0.6 s for 500, against 5.9 s for a process each).
 
         Each record may come once. Returns Slurm's words by the reference of each update that it refused; raises only
-        for what concerns all of them (no command, no slurmctld, no right). A refusal that does not name a record of
-        ours is found by sending those of which nothing is known again, one by one: an update may be repeated.
+        for what concerns all of them (no command, no slurmctld, no right for any). A refusal that does not name a
+        record of ours is found by sending those of which nothing is known again, one by one: an update may be
+        repeated.
         """
         if not updates:
             return {}
@@ -86,13 +87,15 @@ class SlurmCommands:
         answer = self._runner.run("scontrol", stdin="\n".join(lines) + "\nquit\n")
         if answer.status == 0:
             return {}
-        refused, unclear = _refusals(answer.err, {update.ref for update in updates})
-        if not unclear and refused:
-            return refused
-        larger = failure(("scontrol", "update"), answer.err or answer.out, answer.status)
+        larger = failure(("scontrol", "update"), answer.err, answer.status)
         if not isinstance(larger, SlurmRefusedError | SlurmPermissionError):
             raise larger
-        return refused | self._one_by_one([update for update in updates if update.ref not in refused])
+        refused, unclear = _refusals(answer.err, {update.ref for update in updates})
+        if unclear or not refused:
+            refused |= self._one_by_one([update for update in updates if update.ref not in refused])
+        if isinstance(larger, SlurmPermissionError) and len(refused) == len(updates):
+            raise larger
+        return refused
 
     def requeue(self, ref: str) -> None:
         """``scontrol requeue Incomplete``; a het job is requeued as a whole, by its leader."""
@@ -117,12 +120,12 @@ class SlurmCommands:
             raise failure(command, answer.err or answer.out, answer.status)
 
     def _one_by_one(self, updates: Sequence[JobUpdate]) -> dict[str, str]:
-        """Send each update by itself; larger failures are raised."""
+        """Send each update by itself; what concerns all of them is raised."""
         refused: dict[str, str] = {}
         for update in updates:
             try:
                 self._runner.read("scontrol", "update", *update.words())
-            except SlurmRefusedError as error:
+            except (SlurmRefusedError, SlurmPermissionError) as error:
                 refused[update.ref] = str(error)
         return refused
 

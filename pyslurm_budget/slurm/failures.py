@@ -116,7 +116,7 @@ def _database_failure(command: Sequence[str], lower: str, words: str) -> Sbudget
     if any(text in lower for text in _BAD_SETUP):
         return SlurmSetupError(f"Slurm keeps no accounting in slurmdbd: {words}. Set AccountingStorageType.")
     if any(text in lower for text in (*_DATABASE_DOWN, *_CONTROLLER_DOWN, "connection refused")):
-        return SlurmdbdError(f"slurmdbd does not answer {_shown(command)}: {words}. Look at `sacctmgr ping`.")
+        return SlurmdbdError(f"slurmdbd does not answer {_shown(command)}: {words}. Look at slurmdbd's log.")
     if any(text in lower for text in _NO_RIGHT):
         return _denied(command, words)
     return SlurmOutputError(f"{_shown(command)} failed: {words}")

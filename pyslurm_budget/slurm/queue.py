@@ -12,7 +12,7 @@ from pyslurm_budget.errors import SlurmOutputError
 from pyslurm_budget.slurm.failures import failure, unknown_job
 from pyslurm_budget.slurm.jobs import jobs_of, needs_partitions
 from pyslurm_budget.slurm.nodes import nodes_of, partitions_of, reservations_of
-from pyslurm_budget.slurm.records import job_records, refuse_twins
+from pyslurm_budget.slurm.records import job_records, record_ids, refuse_twins
 from pyslurm_budget.slurm.settings import ASSOC_FORMAT, Associations, associations_of, controller_of
 
 if TYPE_CHECKING:
@@ -118,13 +118,12 @@ class SlurmQueue:
         ended job that slurmctld forgets between the two commands is taken for an imitation and left out, as it would
         have been a moment later.
         """
-        records = job_records(text, self._name_of)
-        if fresh := {record.job_id for record in records} - self._verified:
+        unknown: set[int] = set()
+        if fresh := set(record_ids(text)) - self._verified:
             which = ("-j", ",".join(map(str, sorted(fresh)))) if 1 < len(fresh) <= _MOST_IDS else ()
             unknown = fresh - self._asked(which, "").keys()
-            if unknown:
-                records = job_records(text, self._name_of, unknown)
             self._verified |= fresh - unknown
+        records = job_records(text, self._name_of, unknown)
         refuse_twins(records)
         return records
 

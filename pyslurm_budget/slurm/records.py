@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     NameOf = Callable[[int], str | None]
 
 _EMPTY = ("No jobs in the system",)
-_BEGIN = re.compile(r"^(?=JobId=[0-9]+ (?:ArrayJobId|HetJobId|JobName)=)", re.MULTILINE)
+_BEGIN = re.compile(r"^(?=JobId=([0-9]+) (?:ArrayJobId|HetJobId|JobName)=)", re.MULTILINE)
 _HEAD = re.compile(
     r"JobId=(?P<JobId>[0-9]+) "
     r"(?:ArrayJobId=(?P<ArrayJobId>[0-9]+) ArrayTaskId=(?P<ArrayTaskId>\S+) (?:ArrayTaskThrottle=[0-9]+ )?)?"
@@ -55,6 +55,11 @@ class Record:
         return int(self.fields["JobId"])
 
 
+def record_ids(text: str) -> list[int]:
+    """The ids of what looks like the beginning of a record, in order; free text may be among it."""
+    return [int(found[1]) for found in _BEGIN.finditer(text)]
+
+
 def job_records(text: str, name_of: NameOf | None = None, imitated: Collection[int] = ()) -> list[Record]:
     """All records of the answer; raises SlurmOutputError naming the first line that cannot be read.
 
@@ -64,8 +69,8 @@ def job_records(text: str, name_of: NameOf | None = None, imitated: Collection[i
     """
     first, *parts = _BEGIN.split(text)
     chunks: list[str] = []
-    for part in parts:
-        if chunks and imitated and int(part[len("JobId=") :].partition(" ")[0]) in imitated:
+    for job_id, part in zip(parts[::2], parts[1::2], strict=True):
+        if chunks and imitated and int(job_id) in imitated:
             chunks[-1] += part
         else:
             chunks.append(part)

@@ -1,4 +1,4 @@
-"""`scontrol show job` of four releases: every record, with the values that the scenario's README says they must have."""
+"""`scontrol show job` of four releases: every record, with the values that the README of each says."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def test_free_text_is_kept_and_decides_nothing(release: str, name: str, text: st
 
 @releases
 def test_what_runs_and_where(release: str) -> None:
-    for name, node, gpus in (("requeued2", "n1", 4), ("preemptor", "n2", 4), ("susres", "n4", 1), ("suspended", "n4", 1)):
+    held = (("requeued2", "n1", 4), ("preemptor", "n2", 4), ("susres", "n4", 1), ("suspended", "n4", 1))
+    for name, node, gpus in held:
         found = job(release, name)
         assert found.allocation == (NodeShare(node, gpus, 1, 0),), name
         assert (found.held_tres.gpus, dict(found.held_tres.gpus_by_type)) == (gpus, {"a100": gpus})

@@ -41,7 +41,8 @@ def test_nodes(release: str) -> None:
 
 @releases
 def test_nodes_before_the_drain(release: str) -> None:
-    assert all(n.up and not n.draining and not n.reason for n in nodes_of(recorded(release, "pre_scontrol_show_node_o")))
+    nodes = nodes_of(recorded(release, "pre_scontrol_show_node_o"))
+    assert all(n.up and not n.draining and not n.reason for n in nodes)
 
 
 @releases
