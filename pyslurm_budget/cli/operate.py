@@ -51,10 +51,13 @@ def reconcile(context: Context, apply: bool, every: int | None, cycles: int | No
     def cycle() -> None:
         data(_told(reconciler.cycle(apply=apply), config, as_json=as_json))
 
-    if every is None:
-        cycle()
-    else:
-        _loop(cycle, every, cycles)
+    try:
+        if every is None:
+            cycle()
+        else:
+            _loop(cycle, every, cycles)
+    finally:
+        reconciler.close()
 
 
 def _told(result: CycleResult, config: Config, *, as_json: bool) -> str:

@@ -95,10 +95,10 @@ class SqlLedger(Facts, Decisions):
                 connection.execute(insert(tables.budget).values(values))
                 for share in {(s.pool, s.since): s for s in budget.shares}.values():
                     row = {"cluster": where, "account": budget.account, "pool": share.pool, "since": share.since}
-                    connection.execute(insert(tables.budget_share).values(row, share=_fraction(share.share)))
+                    connection.execute(insert(tables.budget_share).values({**row, "share": _fraction(share.share)}))
             entry = {"cluster": where, "at": now, "who": who, "why": why}
             for change in changes:
-                connection.execute(insert(tables.budget_change).values(entry, change=change))
+                connection.execute(insert(tables.budget_change).values({**entry, "change": change}))
 
     def budget_changes(self) -> tuple[tuple[int, str, str, str], ...]:
         """(when, who, why, what) of every change of the tree, oldest first."""

@@ -101,6 +101,10 @@ class Reconciler:
         self._ports = ports
         self._step = on_step
 
+    def close(self) -> None:
+        """Give the lease back, so that the next controller need not wait until it expires."""
+        self._ports.ledger.drop_lease(self._settings.holder)
+
     def sync(self) -> int:
         """Read accounting into the ledger and no more; returns how many rows changed."""
         ports = self._ports
@@ -110,7 +114,7 @@ class Reconciler:
             snapshot = ports.live.snapshot()
             return self._gatherer(snapshot, Mode.OBSERVE).sync()[0]
         finally:
-            ports.ledger.drop_lease(self._settings.holder)
+            self.close()
 
     def cycle(self, *, apply: bool) -> CycleResult:
         """One cycle. Without ``apply`` nothing outside the ledger is changed (and the plan is only shown)."""
