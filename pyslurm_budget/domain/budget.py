@@ -48,7 +48,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class BudgetTree:
-    """All budgets of a cluster, by account. Built by :func:`pyslurm_budget.domain.budget.checked_tree`."""
+    """All budgets of a cluster, by account. Checked by ``service.budgets.check_tree``."""
 
     budgets: Mapping[str, Budget] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _READ = ("read", "accounting")
 _BUDGETS = ("settle", "budgets")
-_WIDTH = 92
+_WIDTH = 72
 
 
 def text(result: CycleResult, clock: Clock, twins: Iterable[str] = ("spare",)) -> str:
@@ -55,7 +55,7 @@ def head(result: CycleResult) -> str:
 
 def _stage(name: str, says: str, result: CycleResult, stages: Iterable[str]) -> str:
     hundredths = sum(result.stages.get(stage, 0) for stage in stages) // 10_000
-    return f"{name:<9} {says:<{_WIDTH - 20}} {hundredths // 100}.{hundredths % 100:02d} s"
+    return f"{name:<9} {says:<{_WIDTH}} {hundredths // 100}.{hundredths % 100:02d} s"
 
 
 def _budgets(plan: Plan) -> str:
