@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.service.ports import LiveCluster
     from pyslurm_budget.service.reconcile import Reconciler
     from pyslurm_budget.service.state import PublicState
+    from pyslurm_budget.slurm.admin import SlurmAdmin
     from pyslurm_budget.slurm.queue import SlurmQueue
     from pyslurm_budget.slurm.run import Runner
 
@@ -69,6 +70,13 @@ class OfCluster:
     def job(self, ref: str) -> Job | None:
         """As the live cluster's."""
         return self._live.job(ref)
+
+
+def admin(config: Config) -> SlurmAdmin:
+    """Slurm's accounting, as an administrator sees it."""
+    from pyslurm_budget.slurm.admin import SlurmAdmin
+
+    return SlurmAdmin(runner(config), queue(config))
 
 
 def ledger(config: Config) -> SqlLedger:

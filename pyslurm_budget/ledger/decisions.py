@@ -114,7 +114,8 @@ class Decisions(Base):
         t = tables.cycle
         values = {"cluster": self._cluster, "started": started, "mode": str(mode), "applied": applied}
         with self._begin() as connection:
-            key = connection.execute(insert(t).values({**values, "stages": "{}", "counts": "{}"})).inserted_primary_key
+            row = {**values, "stages": "{}", "counts": "{}"}
+            key = connection.execute(insert(t).values(row)).inserted_primary_key
             new = int(key[0]) if key else 0
             connection.execute(delete(t).where(t.c.cluster == self._cluster, t.c.id <= new - CYCLES_KEPT))
         return new
