@@ -40,6 +40,7 @@ NONE = "-"
 # Lua 5.1 has only doubles: above this whole numbers are no longer exact.
 LARGEST = 2**53 - 1
 ONCE = (KIND, "contract", "array", "scale", "horizons")
+MANY = ("qos", "operator", "partition", "shape", "account", "user")
 
 
 def render(table: DecisionTable) -> str:
@@ -128,9 +129,9 @@ class _Reader:
             if kind in self._once:
                 raise ValueError(f"{kind} comes twice")
             self._once[kind] = rest
-        read: Callable[[list[str]], None] | None = getattr(self, f"read_{kind.replace('-', '_')}", None)
-        if read is None:
+        elif kind not in MANY:
             raise ValueError(f"unknown record {kind!r}")
+        read: Callable[[list[str]], None] = getattr(self, f"read_{kind.replace('-', '_')}")
         read(rest)
 
     def table(self) -> DecisionTable:

@@ -1,0 +1,819 @@
+-- Sets the class (QOS) and the place in the order (SiteFactor) of new jobs, from the decision table that
+-- `sbudget reconcile` publishes, and tells the user. docs/reference/table.md says what the table holds;
+-- pyslurm_budget/domain/submit.py is the same decision in Python, and a test compares the two.
+--
+-- It reads one small file at each submission, writes none, and never fails a job because of a fault of its own: an
+-- error inside leaves the job as the user sent it. Lua 5.1 to 5.4, Slurm 22.05 to 26.05.
+--
+-- A site that has a job_submit.lua already keeps it and adds two lines to it, one at its top, one in its function:
+--     SBUDGET_AS_MODULE = true; dofile("/etc/slurm/sbudget_submit.lua")
+--     local rc = sbudget_job_submit(job_desc, part_list, submit_uid); if rc ~= slurm.SUCCESS then return rc end
+-- and the same with sbudget_job_modify(job_desc, job_rec, part_list, modify_uid). As slurmctld watches only
+-- job_submit.lua itself, touch that after a change of this file.
+
+local TABLE_PATH = "/etc/slurm/sbudget.table"
+if type(SBUDGET_TABLE_PATH) == "string" then TABLE_PATH = SBUDGET_TABLE_PATH end
+
+local OUR_RESERVATION = "sbudget_"
+local ASKED_SPARE = "sbudget:spare" -- AdminComment of a job whose user typed a spare QOS
+local SETTLE = 2 -- seconds until a job that was let in stands in Slurm's own list
+local LARGEST = 9007199254740991 -- 2^53 - 1: all numbers are doubles
+local MOST = 1000000000 -- counts above this are no counts
+local NO_VAL, INFINITE, NO_VAL16 = 4294967294, 4294967295, 65534
+-- 22.05 does not know most of these names, and a nil as return code accepts the job.
+local SUCCESS = slurm.SUCCESS or 0
+local ACCESS_DENIED = slurm.ESLURM_ACCESS_DENIED or 2002
+local INVALID_TIME_LIMIT = slurm.ESLURM_INVALID_TIME_LIMIT or 2051
+
+------------------------------------------------------------------------------------------- small tools
+
+local function fail(text) error(text, 0) end
+
+local function split(text, separator)
+    local found = {}
+    for part in (text .. separator):gmatch("([^" .. separator .. "]*)" .. separator) do
+        found[#found + 1] = part
+    end
+    return found
+end
+
+local function ceil_div(a, b)
+    local rest = a % b
+    return (a - rest) / b + (rest > 0 and 1.0 or 0.0)
+end
+
+-- A text field that is set, else nil.
+local function text_of(value)
+    if type(value) == "string" and value ~= "" then return value end
+    return nil
+end
+
+-- A number field that is set, else nil; `none` is its "not set" (NO_VAL or NO_VAL16), which INFINITE is above.
+local function count_of(value, none)
+    if type(value) == "number" and value >= 0 and value < (none or NO_VAL) then return value + 0.0 end
+    return nil
+end
+
+local function say(text) -- one call a line; never nil, never a user's text as the format
+    for line in tostring(text):gmatch("[^\n]+") do slurm.log_user("%s", line) end
+end
+
+-------------------------------------------------------------------------------------------- words
+
+local function tenths_of(amount, unit) -- to the nearest whole number, halves away from 0
+    local whole = math.floor((2 * math.abs(amount) + unit) / (2 * unit))
+    return amount < 0 and -whole or whole
+end
+
+local function gpu_hours(amount)
+    local tenths = tenths_of(amount, 360000)
+    if math.abs(tenths) < 100 and tenths % 10 ~= 0 then
+        local size = math.abs(tenths)
+        return string.format("%s%d.%d", tenths < 0 and "-" or "", math.floor(size / 10), size % 10)
+    end
+    local text = string.format("%d", tenths_of(amount, 3600000))
+    local more
+    repeat text, more = text:gsub("^(-?%d+)(%d%d%d)", "%1,%2") until more == 0
+    return text
+end
+
+local function gpus(rate)
+    local text = string.format("%d.%03d", math.floor(rate / 1000), rate % 1000)
+    return (text:gsub("0+$", ""):gsub("%.$", ""))
+end
+
+local function span(seconds)
+    local function two(large, name, small, small_name)
+        local first, second = math.floor(seconds / large), math.floor(seconds % large / small)
+        if second == 0 then return string.format("%d %s", first, name) end
+        return string.format("%d %s %d %s", first, name, second, small_name)
+    end
+    if seconds < 60 then return string.format("%d s", seconds) end
+    if seconds < 600 then return two(60, "min", 1, "s") end
+    if seconds < 3600 then return string.format("%d min", math.floor(seconds / 60)) end
+    if seconds < 172800 then return two(3600, "h", 60, "min") end
+    return two(86400, "d", 3600, "h")
+end
+
+------------------------------------------------------------------------------------------- the table
+
+local function natural(text)
+    if not (text == "0" or text:find("^[1-9]%d*$")) or #text > 16 or tonumber(text) > LARGEST then
+        fail("'" .. text .. "' where a whole number is expected")
+    end
+    return tonumber(text) + 0.0
+end
+
+local function whole(text)
+    if text == "-0" then fail("'-0' where a whole number is expected") end
+    if text:sub(1, 1) == "-" then return -natural(text:sub(2)) end
+    return natural(text)
+end
+
+local function flag(text)
+    if text ~= "0" and text ~= "1" then fail("'" .. text .. "' where 0 or 1 is expected") end
+    return text == "1"
+end
+
+local function optional(text)
+    if text == "-" then return nil end
+    return text
+end
+
+local function new(known, key)
+    if known[key] ~= nil then fail("'" .. tostring(key) .. "' comes twice") end
+end
+
+local ONCE = { ["sbudget-table"] = 6, contract = 4, array = 1, scale = 2, horizons = 0 }
+local FIELDS = { qos = 2, operator = 2, partition = 4, shape = 6, user = 3 }
+local MODES = { observe = true, advise = true, enforce = true }
+
+-- One reader for each kind of line; `f` are the fields after the kind.
+local READ = {
+    ["sbudget-table"] = function(t, f)
+        if f[1] ~= "1" then fail("version " .. f[1] .. ", this plugin reads version 1") end
+        natural(f[2])
+        t.snapshot, t.stale_after, t.cluster, t.mode = natural(f[3]), natural(f[4]), f[5], f[6]
+        if not MODES[t.mode] then fail("'" .. t.mode .. "' is no mode") end
+    end,
+    contract = function(t, f)
+        t.cap, t.default, t.floor, t.requeue = natural(f[1]), natural(f[2]), natural(f[3]), flag(f[4])
+    end,
+    array = function(t, f) t.ahead = natural(f[1]) end,
+    scale = function(t, f) t.backed_base, t.spare_base = natural(f[1]), natural(f[2]) end,
+    horizons = function(t, f)
+        local last = 0
+        for i = 1, #f do
+            t.horizons[i] = natural(f[i])
+            if t.horizons[i] <= last then fail("the horizons do not ascend from above 0") end
+            last = t.horizons[i]
+        end
+        if last == 0 then fail("the horizons do not ascend from above 0") end
+    end,
+    qos = function(t, f)
+        new(t.twins, f[1])
+        t.twins[f[1]] = f[2]
+        t.managed[#t.managed + 1] = f[1]
+    end,
+    operator = function(t, f)
+        new(t.operators, natural(f[2]))
+        t.operators[natural(f[2])] = f[1]
+    end,
+    partition = function(t, f)
+        new(t.partitions, f[1])
+        local line = { name = f[1], default = natural(f[2]), shapes = {} }
+        if flag(f[3]) and not t.default_partition then t.default_partition = line end
+        if f[4] ~= "-" then line.limit = natural(f[4]) end
+        t.partitions[f[1]] = line
+    end,
+    shape = function(t, f)
+        local partition = t.partitions[f[1]] or fail("the shape's partition is not known")
+        partition.shapes[#partition.shapes + 1] = {
+            pool = f[2], type = optional(f[3]), gpus = natural(f[4]), cpus = natural(f[5]), memory = natural(f[6]),
+        }
+    end,
+    account = function(t, f)
+        if #t.horizons == 0 then fail("an account before the horizons") end
+        if #f ~= 7 + #t.horizons then fail("an account line of another length") end
+        local key = f[1] .. "\t" .. f[2]
+        new(t.accounts, key)
+        local line = {
+            budget = optional(f[3]), backed_factor = natural(f[4]), spare_factor = natural(f[5]),
+            limit = optional(f[7]) or optional(f[3]) or "-",
+        }
+        line.key = (line.budget or "-") .. "\t" .. f[2]
+        line[1] = whole(f[6]) -- the ceiling first, then what is left at each horizon
+        for i = 1, #t.horizons do line[i + 1] = whole(f[7 + i]) end
+        t.accounts[key] = line
+    end,
+    user = function(t, f)
+        local key = f[1] .. "\t" .. f[2]
+        new(t.users, key)
+        t.users[key] = {}
+        if f[3] ~= "-" then
+            for _, name in ipairs(split(f[3], ",")) do t.users[key][name] = true end
+        end
+    end,
+}
+
+local function read_line(t, number, line)
+    local fields = split(line, "\t")
+    local kind = table.remove(fields, 1)
+    if (number == 1) ~= (kind == "sbudget-table") or not READ[kind] then fail("unknown record") end
+    for i = 1, #fields do
+        if fields[i] == "" then fail("a field is empty") end
+    end
+    if ONCE[kind] then
+        new(t.seen, kind)
+        t.seen[kind] = true
+    end
+    local count = ONCE[kind] or FIELDS[kind] or 0
+    if count > 0 and #fields ~= count then fail("a line of another length") end
+    READ[kind](t, fields)
+end
+
+-- The table of a text; raises the first fault. Whatever it accepts, pyslurm_budget.domain.table.parse accepts.
+local function parse(text)
+    local t = { horizons = {}, twins = {}, managed = {}, operators = {}, partitions = {}, accounts = {}, users = {} }
+    t.seen = {}
+    local lines = split(text, "\n")
+    if table.remove(lines) ~= "" or #lines == 0 or lines[#lines] ~= string.format("end\t%d", #lines - 1) then
+        fail("the text is cut")
+    end
+    for number = 1, #lines - 1 do
+        local ok, fault = pcall(read_line, t, number, lines[number])
+        if not ok then fail(string.format("line %d: %s", number, tostring(fault))) end
+    end
+    for kind in pairs(ONCE) do
+        if not t.seen[kind] then fail("no " .. kind .. " line") end
+    end
+    if t.horizons[#t.horizons] ~= t.cap then fail("the last horizon is not the cap") end
+    for _, twin in pairs(t.twins) do
+        if t.twins[twin] then fail("a QOS is both managed and a spare twin") end
+    end
+    local here = slurm.CLUSTER_NAME
+    if type(here) == "string" and here:lower() ~= t.cluster:lower() then fail("it is of cluster " .. t.cluster) end
+    return t
+end
+
+------------------------------------------------------------- what was let in since the table's snapshot
+
+local promises = {} -- { at, key (budget and pool), pair (account and user), rate, length }
+local promised = {} -- by key, by pair: the sums for the ceiling and for each horizon
+
+local function enter(t, p)
+    local pairs_of = promised[p.key] or {}
+    promised[p.key] = pairs_of
+    local sums = pairs_of[p.pair] or {}
+    pairs_of[p.pair] = sums
+    sums[1] = (sums[1] or 0) + p.rate
+    for i = 1, #t.horizons do
+        sums[i + 1] = (sums[i + 1] or 0) + p.rate * math.min(t.horizons[i], p.length)
+    end
+end
+
+local function renew(t)
+    local before = promises
+    promises, promised = {}, {}
+    for _, p in ipairs(before) do
+        if p.at >= t.snapshot - SETTLE then
+            promises[#promises + 1] = p
+            enter(t, p)
+        end
+    end
+end
+
+-- What is left of an account line for this pair: all of its own promises are subtracted, of each other pair's at most
+-- half of the line, so that nobody empties a budget for the others by submissions alone (--test-only cannot be told
+-- apart here: job_desc has no mark of it).
+local function left_of(line, pair)
+    local left = {}
+    for i = 1, #line do left[i] = line[i] end
+    for other, sums in pairs(promised[line.key] or {}) do
+        for i = 1, #line do
+            local half = math.floor(math.max(line[i], 0) / 2)
+            left[i] = left[i] - (other == pair and sums[i] or math.min(sums[i], half))
+        end
+    end
+    return left
+end
+
+------------------------------------------------------------------------------------- reading the table
+
+local last = {} -- first: the first line read, good: the table of it, state: what was logged
+
+local function note(state, text)
+    if state ~= last.state then
+        last.state = state
+        local log = state == "fresh" and slurm.log_info or slurm.log_error
+        log("sbudget: %s: %s", TABLE_PATH, tostring(text))
+    end
+end
+
+-- The table now (nil if it cannot be used), and whether it is stale. Parsed again only when its first line changed.
+local function current_table()
+    local file = io.open(TABLE_PATH, "r")
+    local first = file and file:read("*l")
+    local text
+    if first and not (last.usable and first == last.first) then text = first .. "\n" .. (file:read("*a") or "") end
+    if file then file:close() end
+    if not first then
+        last.usable = false
+        note("missing", "the decision table cannot be read; typed QOS become spare if there was one before")
+        return nil
+    end
+    if text then
+        local ok, found = pcall(parse, text)
+        last.usable, last.first = ok, first
+        if not ok then
+            note("unusable " .. tostring(found), "the decision table cannot be used: " .. tostring(found))
+            return nil
+        end
+        last.good = found
+        renew(found)
+    end
+    local stale = os.time() > last.good.stale_after
+    if stale then
+        note("stale", "the decision table is stale; new jobs get its classes at the floor price")
+    else
+        note("fresh", "the decision table is in use, mode " .. last.good.mode)
+    end
+    return last.good, stale
+end
+
+------------------------------------------------------------------------------------------- the comment
+
+local UNITS = { d = { 1, 86400 }, h = { 2, 3600 }, m = { 3, 60 }, min = { 3, 60 }, s = { 4, 1 } }
+local COLONS = { { 60 }, { 60, 1 }, { 3600, 60, 1 } }
+local DAYS = { { 3600 }, { 3600, 60 }, { 3600, 60, 1 } }
+
+local function sum_of(text, forms)
+    local parts, total = split(text, ":"), 0.0
+    local factors = forms[#parts]
+    if not factors then return nil end
+    for i, part in ipairs(parts) do
+        if not part:find("^%d+$") or #part > 10 then return nil end
+        total = total + tonumber(part) * factors[i]
+    end
+    return total
+end
+
+-- Seconds of any Slurm time form, or of 90s, 90m, 4h, 1d, 1h30m; nil if it is none.
+local function seconds_of(text)
+    local days, rest = text:match("^(%d+)%-(.+)$")
+    if days then
+        local below = #days <= 10 and sum_of(rest, DAYS)
+        return below and tonumber(days) * 86400.0 + below or nil
+    end
+    if text:find("^[%d:]+$") then return sum_of(text, COLONS) end
+    local total, order, at = 0.0, 0, 1
+    while at <= #text do
+        local digits, name, after = text:match("^(%d+)(%l+)()", at)
+        local unit = UNITS[name]
+        if not unit or #digits > 10 or unit[1] <= order then return nil end
+        total, order, at = total + tonumber(digits) * unit[2], unit[1], after
+    end
+    return at > 1 and total or nil
+end
+
+-- Seconds that the comment declares (nil: none), and the sentence if it cannot be read.
+local function declared_minimum(comment)
+    local found
+    for token in comment:gmatch("[^ \t\n\v\f\r,;]+") do
+        local rest = token:lower():match("^min[%-_]runtime(.*)$")
+        if rest == "" or (rest and rest:find("^[=:]")) then
+            local value = token:sub(13)
+            if rest:sub(1, 1) ~= "=" or value == "" then
+                return nil, "'" .. token .. "' in the comment has no readable value; write min-runtime=4h."
+            end
+            local seconds = seconds_of(value)
+            if not seconds then
+                return nil, "min-runtime=" .. value .. " is not a duration; write 90m, 4h, 1d, or a time as Slurm takes it "
+                    .. "(1-12:00:00)."
+            end
+            if found and found ~= seconds then
+                return nil, "min-runtime is declared more than once in the comment; keep one."
+            end
+            found = seconds
+        end
+    end
+    return found
+end
+
+-------------------------------------------------------------------------------------------- the request
+
+local SUFFIX = { [""] = 1.0, k = 1024.0, m = 1048576.0, g = 1073741824.0 }
+
+-- GPUs in a TRES or GRES text in any spelling of any release, and adds the types that it names; nil if unreadable.
+local function gpus_in(text, types)
+    local untyped, typed, total = 0.0, 0.0, nil
+    for item in text:gsub("%b()", ""):gmatch("[^,%s]+") do
+        local words = {}
+        for word in item:gsub("^gres[:/]", ""):gmatch("[^:/=]+") do
+            if word ~= "no_consume" then words[#words + 1] = word end
+        end
+        if words[1] == "gpu" then
+            local count = 1.0
+            local digits, suffix = (words[#words]):match("^(%d+)([kKmMgG]?)$")
+            if #words > 1 and digits then
+                count = tonumber(digits) * SUFFIX[suffix:lower()]
+                words[#words] = nil
+            end
+            if #words > 2 or count > MOST then return nil end
+            if words[2] then
+                types[words[2]] = true
+                typed = typed + count
+            elseif item:find("=") then
+                total = count
+            else
+                untyped = untyped + count
+            end
+        end
+    end
+    return total or untyped + typed
+end
+
+-- Tasks of an array; a text that cannot be read counts as very many.
+local function tasks_in(text)
+    local count = 0.0
+    for item in text:gsub("%%.*$", ""):gmatch("[^,]+") do
+        local first, final, step = item:match("^(%d+)%-?(%d*):?(%d*)$")
+        if not first or #item > 30 then return NO_VAL + 0.0 end
+        first, final, step = tonumber(first), tonumber(final) or tonumber(first), tonumber(step) or 1
+        if step < 1 or final < first then return NO_VAL + 0.0 end
+        count = count + math.floor((final - first) / step) + 1
+    end
+    return count
+end
+
+-- The size of a job: nodes, GPUs (nil where only Slurm can know), their type, CPUs and memory (MiB) in all.
+local function size_of(job)
+    local nodes = math.max(count_of(job.min_nodes) or 1, 1)
+    local per_node_tasks = count_of(job.ntasks_per_node, NO_VAL16) or 0
+    local tasks = count_of(job.num_tasks) or (per_node_tasks > 0 and per_node_tasks * nodes) or nodes
+    local sockets = count_of(job.sockets_per_node, NO_VAL16) or 0
+    local types, total, readable = {}, 0.0, true
+    local function add(text, times)
+        if not text_of(text) then return end
+        local count = gpus_in(text, types)
+        if not count or (count > 0 and times == 0) or count * times > MOST then
+            readable = false
+        else
+            total = math.max(total, count * times)
+        end
+    end
+    add(job.tres_per_job, 1)
+    add(job.tres_per_node, nodes)
+    add(job.gres, nodes)
+    add(job.tres_per_task, tasks)
+    add(job.tres_per_socket, sockets * nodes)
+    local per_gpu = (count_of(job.ntasks_per_tres, NO_VAL16) or 0) + (count_of(job.ntasks_per_gpu, NO_VAL16) or 0)
+    if per_gpu > 0 and total == 0 then readable = false end
+    local per_task = count_of(job.cpus_per_task, NO_VAL16) or 1
+    local cpus = math.max(count_of(job.min_cpus) or 0, tasks * math.max(per_task, 1),
+        nodes * (count_of(job.pn_min_cpus, NO_VAL16) or 0))
+    local ignored = {}
+    cpus = math.max(cpus, total * (gpus_in(text_of(job.cpus_per_tres) or "", ignored) or 0))
+    local per_node, per_cpu = count_of(job.min_mem_per_node, MOST), count_of(job.min_mem_per_cpu, MOST)
+    local memory = math.max((per_node or 0) * nodes, (per_cpu or 0) * cpus,
+        total * (gpus_in(text_of(job.mem_per_tres) or "", ignored) or 0))
+    local kind = next(types)
+    if kind and next(types, kind) then kind = nil end
+    return {
+        nodes = nodes, gpus = readable and total or nil, type = kind, cpus = cpus, memory = memory,
+        exclusive = job.shared == 0, all_memory = per_node == 0 or per_cpu == 0,
+    }
+end
+
+local function pair_of(account, user) return tostring(account or "-"):lower() .. "\t" .. tostring(user or "-") end
+
+-- The managed QOS that a text (a name or a list) comes to, and whether its spare twin was meant; nil for neither.
+local function managed_qos(t, text)
+    local names = split((text or ""):lower(), ",")
+    for _, name in ipairs(names) do
+        if t.twins[name] then return name, false end
+    end
+    for _, name in ipairs(names) do
+        for _, managed in ipairs(t.managed) do
+            if t.twins[managed] == name then return managed, true end
+        end
+    end
+    return nil
+end
+
+-- The partitions with GPUs of a text (a name or a list, nil: the default one) that the table knows.
+local function partitions_of(t, text)
+    local found = {}
+    local function add(line)
+        if line and #line.shapes > 0 then found[#found + 1] = line end
+    end
+    if not text then add(t.default_partition) end
+    for _, name in ipairs(text and split(text, ",") or {}) do add(t.partitions[name]) end
+    return found
+end
+
+-- The time limit in seconds (nil: none): what was given in minutes, else the longest of the partitions.
+local function limit_of(minutes, partitions)
+    if minutes == INFINITE or minutes == 0 then return nil end
+    if count_of(minutes) then return minutes * 60.0 end
+    local longest = 0
+    for _, p in ipairs(partitions) do
+        if not p.limit then return nil end
+        longest = math.max(longest, p.limit)
+    end
+    return longest
+end
+
+local function names_ours(reservation)
+    for name in (text_of(reservation) or ""):gmatch("[^,]+") do
+        if name:sub(1, #OUR_RESERVATION) == OUR_RESERVATION then return true end
+    end
+    return false
+end
+
+---------------------------------------------------------------------------------------------- the rule
+
+-- The dearest of the shapes, in thousandths of a GPU.
+local function rate_of(size, shapes)
+    local dearest = 0.0
+    for _, s in ipairs(shapes) do
+        local rate = size.gpus * 1000.0
+        if s.gpus > 0 and s.cpus > 0 then rate = math.max(rate, ceil_div(s.gpus * 1000 * size.cpus, s.cpus)) end
+        if s.gpus > 0 and s.memory > 0 then rate = math.max(rate, ceil_div(s.gpus * 1000 * size.memory, s.memory)) end
+        if size.exclusive or (size.all_memory and s.memory > 0) then
+            rate = math.max(rate, s.gpus * 1000 * size.nodes)
+        end
+        dearest = math.max(dearest, rate)
+    end
+    return dearest
+end
+
+local function fits(t, rate, length, left)
+    for i, h in ipairs(t.horizons) do
+        if rate * math.min(h, length) > left[i + 1] then return false end
+    end
+    return true
+end
+
+local function price_length(t, contract, limit, stale)
+    return math.min(math.max(stale and 0 or contract, t.floor), limit or math.huge)
+end
+
+-- The line that names a shorter contract that would be backed now; empty for none.
+local function shorter(t, rate, contract, j, lefts)
+    if not j.requeueable or j.stale then return "" end
+    local best = 0
+    for i = 0, #t.horizons do
+        local h = t.horizons[i] or t.floor
+        if h >= 60 and h < contract and h > best then
+            local ok = true
+            for _, left in ipairs(lefts) do
+                ok = ok and fits(t, rate, price_length(t, h, j.limit, false), left)
+            end
+            if ok then best = h end
+        end
+    end
+    if best == 0 then return "" end
+    local minutes = math.floor(best / 60)
+    return string.format("\nA contract of %s would be backed: --comment=min-runtime=%dm", span(minutes * 60), minutes)
+end
+
+-- Why a job is spare whatever its budget has left, if so: the sentence, and the marker.
+local function always_spare(t, j, job, declared)
+    local typed = j.twin_meant and text_of(job.qos)
+    if declared == 0 or typed then return "as asked.", typed and ASKED_SPARE or nil end
+    if job.cron_job and job.cron_job ~= 0 then return "scrontab jobs are always spare." end
+    if not j.requeueable and (not j.limit or j.limit > t.cap) then
+        return string.format("it cannot be requeued, so its whole time limit would be protected; the longest contract is "
+            .. "%s. Ask for --time of at most %s, or submit it with sbatch --requeue.", span(t.cap), span(t.cap))
+    end
+    if j.het then return "the parts of a heterogeneous job are judged together; decided before its start." end
+    if not j.size.gpus or #j.shapes == 0 then
+        return "how many GPUs it gets is known only to Slurm; decided before its start."
+    end
+    return nil
+end
+
+-- Asks the budget in every pool that the job may land on: the sentence why it is spare, or nil and what it promises.
+local function by_budget(t, j, job, contract)
+    local lines, lefts = {}, {}
+    for _, pool in ipairs(j.pools) do
+        local line = t.accounts[j.account .. "\t" .. pool]
+        if not line or not line.budget then return "account " .. j.account .. " has no budget here." end
+        lines[#lines + 1] = line
+        lefts[#lefts + 1] = left_of(line, j.pair)
+    end
+    local array = text_of(job.array_inx)
+    local tasks = array and tasks_in(array) or 1
+    if array and tasks > t.ahead then
+        return string.format("%d tasks of an array at a time are backed while the budget allows; the rest runs on idle GPUs.",
+            t.ahead)
+    end
+    local rate, length = rate_of(j.size, j.shapes) * tasks, price_length(t, contract, j.limit, j.stale)
+    for i, left in ipairs(lefts) do
+        if rate > left[1] then
+            return string.format("it asks for %s GPUs, %s may have %s more under contract at one time. It is backed before "
+                .. "its start when contracts have ended.", gpus(rate), lines[i].budget, gpus(math.max(left[1], 0)))
+        end
+        if not fits(t, rate, length, left) then
+            local least = math.huge
+            for h = 2, #left do least = math.min(least, left[h]) end
+            local needs = "its contract needs " .. gpu_hours(rate * length) .. " GPU-h"
+            local more = array and "\nAs many of its tasks as the budget allows are backed before their start."
+                or shorter(t, rate, contract, j, lefts)
+            if least < 0 then
+                return lines[i].limit .. " is " .. gpu_hours(-least) .. " GPU-h over its budget (" .. needs .. ")." .. more
+            end
+            return needs .. ", " .. lines[i].limit .. " has " .. gpu_hours(least) .. " left." .. more
+        end
+    end
+    if not j.allowed[j.managed] then return "you may not use QOS " .. j.managed .. " in this account." end
+    return nil, { lines = lines, rate = rate, length = length, left = lefts[1][#lefts[1]] }
+end
+
+-- Everything that is known of a job of ours; nil if it is none.
+local function judged_job(t, stale, job)
+    local j = { stale = stale, account = (text_of(job.account) or text_of(job.default_account) or "-"):lower() }
+    j.pair = pair_of(j.account, job.user_name)
+    j.allowed = t.users[j.pair]
+    j.managed, j.twin_meant = managed_qos(t, text_of(job.qos) or text_of(job.default_qos))
+    local partitions = partitions_of(t, text_of(job.partition))
+    if not j.managed or not j.allowed or #partitions == 0 then return nil end
+    j.default, j.limit, j.size = partitions[1].default, limit_of(job.time_limit, partitions), size_of(job)
+    j.het = count_of(job.het_job_offset) ~= nil
+    local requeue = count_of(job.requeue, NO_VAL16)
+    if requeue == nil then j.requeueable = t.requeue else j.requeueable = requeue ~= 0 end
+    -- Parts of a het job after the first have no script either.
+    if job.script == nil and not j.het then j.requeueable = false end
+    j.shapes, j.pools = {}, {}
+    local seen = {}
+    for _, p in ipairs(partitions) do
+        for _, s in ipairs(p.shapes) do
+            if not j.size.type or s.type == j.size.type then
+                j.shapes[#j.shapes + 1] = s
+                if not seen[s.pool] then j.pools[#j.pools + 1] = s.pool end
+                seen[s.pool] = true
+            end
+        end
+    end
+    return j
+end
+
+local function refused(code, text) return { refused = code, message = text } end
+
+-- The decision: { refused } or { qos, site_factor, marker, promise } (all nil: leave it), and the message.
+local function decide(t, stale, job)
+    if names_ours(job.reservation) then
+        return refused(ACCESS_DENIED, "Reservations named sbudget_* are made and filled by the budget controller; submit "
+            .. "without it.")
+    end
+    local j = judged_job(t, stale, job)
+    if not j then return {} end
+    local declared, fault = declared_minimum(text_of(job.comment) or "")
+    if fault then return refused(INVALID_TIME_LIMIT, fault) end
+    if declared and declared > t.cap then
+        return refused(INVALID_TIME_LIMIT, string.format("min-runtime=%s: the longest contract here is %s. Ask for the time "
+            .. "to your first useful checkpoint; the job may run on after it.", span(declared), span(t.cap)))
+    end
+    local why, marker = always_spare(t, j, job, declared)
+    local found
+    if not why then
+        local contract = j.requeueable and (declared or math.min(j.default, t.cap)) or j.limit
+        contract = math.min(contract, j.limit or math.huge)
+        why, found = by_budget(t, j, job, contract)
+        if not why then
+            local first = found.lines[1]
+            local text = string.format("%s, %s: backed. Protected for %s from its start (%s of %s GPU-h left: %s's limit)%s",
+                j.account, j.pools[1], span(contract), gpu_hours(found.rate * found.length), gpu_hours(found.left),
+                first.limit, j.requeueable and ", then it may be requeued."
+                    or ": its time limit, as it cannot be requeued.")
+            found.pair = j.pair
+            return { qos = j.managed, site_factor = first.backed_factor, promise = found, message = text }
+        end
+    end
+    local twin, pool = t.twins[j.managed], j.pools[1]
+    local text = j.account .. (pool and ", " .. pool or "") .. ": spare, may be preempted at any time: " .. why
+    if not j.allowed[twin] then
+        return { message = text .. "\nIt keeps its QOS for now: you may not use QOS " .. twin
+            .. " in this account; ask your administrator." }
+    end
+    local line = pool and t.accounts[j.account .. "\t" .. pool]
+    return { qos = twin, site_factor = line and line.spare_factor or t.spare_base, marker = marker, message = text }
+end
+
+-- Without a table that can be used: a typed managed QOS must not be protected and free.
+local function without_table(job)
+    local t, typed = last.good, text_of(job.qos)
+    if not t or t.mode ~= "enforce" or not typed then return {} end
+    local managed, twin_meant = managed_qos(t, typed)
+    local pair = pair_of(text_of(job.account) or text_of(job.default_account), job.user_name)
+    if not managed or twin_meant or not (t.users[pair] or {})[t.twins[managed]] then return {} end
+    return { qos = t.twins[managed], site_factor = t.spare_base,
+        message = "spare until the budget controller decides: its table cannot be read just now." }
+end
+
+local function submit(job)
+    local t, stale = current_table()
+    if t and t.mode == "observe" then return SUCCESS end
+    local d
+    if t then d = decide(t, stale, job) else d = without_table(job) end
+    -- Everything is decided: from here on only assignments that cannot fail.
+    if d.promise and not (type(job.immediate) == "number" and job.immediate ~= 0) then
+        for _, line in ipairs(d.promise.lines) do
+            local p = { at = os.time(), key = line.key, pair = d.promise.pair }
+            p.rate, p.length = d.promise.rate, d.promise.length
+            promises[#promises + 1] = p
+            enter(t, p)
+        end
+    end
+    if d.message then say(d.message) end
+    if t and t.mode ~= "enforce" then return SUCCESS end
+    if d.refused then return d.refused end
+    if d.qos then
+        job.qos = d.qos
+        job.site_factor = d.site_factor
+        if d.marker then job.admin_comment = d.marker end
+    end
+    return SUCCESS
+end
+
+-------------------------------------------------------------------------------------- changes of a job
+
+-- Fields whose change opens the admission of a waiting job again (a longer time limit is looked at apart).
+local TEXTS = { "partition", "features", "gres", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task",
+    "cpus_per_tres", "mem_per_tres", "array_inx", "req_nodes", "licenses", "reservation" }
+local NUMBERS = { "min_nodes", "max_nodes", "min_cpus", "max_cpus", "num_tasks" }
+local SMALL = { "cpus_per_task", "ntasks_per_node", "ntasks_per_tres", "ntasks_per_gpu", "sockets_per_node", "shared",
+    "pn_min_cpus" }
+
+local function reopens(job, rec)
+    for _, name in ipairs(TEXTS) do
+        if type(job[name]) == "string" and job[name] ~= rec[name] then return true end
+    end
+    for _, name in ipairs(NUMBERS) do
+        if count_of(job[name]) and job[name] ~= rec[name] then return true end
+    end
+    for _, name in ipairs(SMALL) do
+        if count_of(job[name], NO_VAL16) and job[name] ~= rec[name] then return true end
+    end
+    if type(job.min_mem_per_node) == "number" or type(job.min_mem_per_cpu) == "number" then return true end
+    local limit = job.time_limit
+    return type(limit) == "number" and limit ~= NO_VAL and limit > (tonumber(rec.time_limit) or 0)
+end
+
+-- The contract of a comment in seconds, or nil and a sentence.
+local function contract_in(t, comment, partition)
+    local declared, fault = declared_minimum(text_of(comment) or "")
+    if fault then return nil, fault end
+    if declared and declared > t.cap then return nil, "the longest contract here is " .. span(t.cap) .. "." end
+    local first = partitions_of(t, text_of(partition))[1]
+    return declared or math.min(first and first.default or t.default, t.cap)
+end
+
+-- What is refused to the owner and to coordinators: the sentence; or nil, and whether the job becomes spare.
+local function judge_change(t, job, rec)
+    if names_ours(job.reservation) then return "reservations named sbudget_* are made and filled by the controller." end
+    local managed, is_spare = managed_qos(t, text_of(rec.qos))
+    local backed = managed and not is_spare
+    local wanted, wants_spare = managed_qos(t, type(job.qos) == "string" and job.qos or nil)
+    if wanted and not wants_spare and not backed then
+        return "only the budget controller moves a job to QOS " .. wanted .. "; it does so as soon as the budget allows."
+    end
+    if not managed then return nil end
+    if job.qos == "" and is_spare then return "only the budget controller takes a job out of QOS " .. rec.qos .. "." end
+    if count_of(job.requeue, NO_VAL16) == 0 then return "a job of a budget stays requeueable; submit it anew." end
+    if text_of(job.account) and job.account:lower() ~= tostring(rec.account or ""):lower() then
+        return "a job stays in its account; cancel it and submit it to the other."
+    end
+    if type(job.comment) ~= "string" then return nil, backed and reopens(job, rec) end
+    local contract, fault = contract_in(t, job.comment, rec.partition)
+    if not contract then return fault end
+    local before = contract_in(t, rec.comment, rec.partition) or 0
+    if backed and contract > before then
+        return string.format("its contract of %s can only be lowered; submit it anew for %s.", span(before), span(contract))
+    end
+    return nil, backed and (contract == 0 or reopens(job, rec))
+end
+
+local function modify(job, rec, uid)
+    local t = current_table() or last.good
+    if uid == 0 or not t or t.mode ~= "enforce" or t.operators[uid] then return SUCCESS end
+    local fault, to_spare = judge_change(t, job, rec)
+    if fault then
+        say("sbudget: " .. fault)
+        return ACCESS_DENIED
+    end
+    local twin = t.twins[(managed_qos(t, rec.qos))]
+    local pending = (tonumber(rec.job_state) or 0) % 256 == 0
+    if to_spare and pending and (t.users[pair_of(rec.account, rec.user_name)] or {})[twin] then
+        say("sbudget: changed; the job is spare until the budget controller has judged it again.")
+        job.qos = twin
+        -- Some releases replace the time limit when the QOS changes, unless the update has one.
+        if job.time_limit == nil or job.time_limit == NO_VAL then job.time_limit = rec.time_limit end
+    end
+    return SUCCESS
+end
+
+------------------------------------------------------------------------------------------ the entries
+
+-- Slurm accepts a job whose plugin raised (up to 25.11), or rejects it with our error as text (26.05): neither.
+local function guarded(call, ...)
+    local ok, result = pcall(call, ...)
+    if ok then return result end
+    if last.error ~= tostring(result) then
+        last.error = tostring(result)
+        pcall(slurm.log_error, "sbudget: %s; the job is left as it is", last.error)
+    end
+    return SUCCESS
+end
+
+function sbudget_job_submit(job_desc, _, _) return guarded(submit, job_desc) end
+
+function sbudget_job_modify(job_desc, job_rec, _, modify_uid) return guarded(modify, job_desc, job_rec, modify_uid) end
+
+if not SBUDGET_AS_MODULE then
+    slurm_job_submit = sbudget_job_submit
+    slurm_job_modify = sbudget_job_modify
+end
+
+return SUCCESS

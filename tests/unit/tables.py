@@ -1,0 +1,135 @@
+"""Decision tables for tests: one that a person can calculate with, and any at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pyslurm_budget.domain.model import MILLI, Mode
+from pyslurm_budget.domain.table import (
+    AccountLine,
+    ContractLine,
+    DecisionTable,
+    PartitionLine,
+    ShapeLine,
+    UserLine,
+)
+
+HOUR = 3600
+GPU_H = MILLI * HOUR
+NOW = 1_000_000
+A100 = ShapeLine("a100", "a100", 8, 128, 1_024_000)
+
+# 8 h cap in two segments; pa has 100 GPU-h left in 4 h and 150 in 8 h (its own limit), pb is over by 489.
+TABLE = DecisionTable(
+    generation=7,
+    snapshot=NOW,
+    stale_after=NOW + HOUR,
+    cluster="alpha",
+    mode=Mode.ENFORCE,
+    contract=ContractLine(8 * HOUR, HOUR, HOUR),
+    ahead=50,
+    backed_base=2_000_000,
+    spare_base=0,
+    horizons=(4 * HOUR, 8 * HOUR),
+    twins=MappingProxyType({"backed": "spare"}),
+    operators=(("slurm", 64),),
+    partitions=(
+        PartitionLine("gpu", HOUR, True, 24 * HOUR, (A100,)),
+        PartitionLine("mixed", HOUR, False, None, (A100, ShapeLine("h100", "h100", 4, 64, 2_048_000))),
+        PartitionLine("cpu", HOUR, False, None),
+    ),
+    accounts=(
+        AccountLine("pa", "a100", "pa", 2_000_010, 5, 64 * MILLI, "lab", (100 * GPU_H, 150 * GPU_H)),
+        AccountLine("pa", "h100", "pa", 2_000_020, 6, 8 * MILLI, "pa", (10 * GPU_H, 10 * GPU_H)),
+        AccountLine("pb", "a100", "pb", 2_000_001, 1, 64 * MILLI, "pb", (-489 * GPU_H, -100 * GPU_H)),
+        AccountLine("none", "a100", None, 2_000_000, 0, 0, None, (0, 0)),
+    ),
+    users=(
+        UserLine("pa", "alice", ("backed", "spare")),
+        UserLine("pa", "bob", ("backed", "spare")),
+        UserLine("pa", "carol", ("backed",)),
+        UserLine("pb", "alice", ("backed", "spare")),
+        UserLine("none", "alice", ("backed", "spare")),
+        UserLine("pa", "dora", ("spare",)),
+    ),
+)
+
+
+def changed(**fields: object) -> DecisionTable:
+    """The table with some fields replaced."""
+    return replace(TABLE, **fields)  # type: ignore[arg-type]
+
+
+_NAMES = st.sampled_from(["a", "bio", "a100", "h100", "lab_2", "x.y"])
+_AMOUNTS = st.integers(-600 * GPU_H, 600 * GPU_H)
+_ENOUGH = st.sampled_from([40 * GPU_H, 90 * GPU_H + 1, 400 * GPU_H])
+_SHAPES = st.builds(
+    ShapeLine,
+    pool=st.sampled_from(["a100", "a100", "h100"]),
+    gpu_type=st.sampled_from(["a100", "a100", "h100", None]),
+    gpus=st.integers(1, 8),
+    cpus=st.sampled_from([0, 64, 127]),
+    memory_mb=st.sampled_from([0, 512_000, 1_000_003]),
+)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> DecisionTable:
+    """Tables as a controller could publish them, small enough that names meet. Half of them are quite ordinary."""
+    odd = draw(st.booleans())
+
+    def pick(usual: Any, *others: Any) -> Any:
+        return draw(st.sampled_from([usual, *others])) if odd else usual
+
+    cap = pick(8 * HOUR, 60, 4 * HOUR)
+    horizons = (*sorted(draw(st.sets(st.integers(1, cap - 1), max_size=3))), cap)
+    factors = st.integers(0, 3_000_000)
+    every = ("backed", "high", "low", "spare")
+    accounts = [
+        AccountLine(
+            account,
+            pool,
+            pick(account, account, account, "lab", None),
+            draw(factors),
+            draw(factors),
+            pick(900, 64, 16, 0, -1) * MILLI,
+            draw(st.none() | _NAMES),
+            tuple(draw(_AMOUNTS if odd else _ENOUGH) for _ in horizons),
+        )
+        for account in ("pa", "pb")
+        for pool in pick(("a100", "h100"), ("a100",))
+    ]
+    return DecisionTable(
+        generation=draw(st.integers(0, 2**53 - 1)),
+        snapshot=draw(st.integers(NOW - 20, NOW)),
+        stale_after=pick(NOW + HOUR, NOW - 1, NOW, NOW + HOUR),
+        cluster="alpha",
+        mode=pick(Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.ADVISE, Mode.OBSERVE),
+        contract=ContractLine(cap, draw(st.integers(0, 2 * cap)), pick(HOUR, 0, 60, cap), pick(True, False)),
+        ahead=pick(50, 0, 7),
+        backed_base=2_000_000,
+        spare_base=draw(factors),
+        horizons=horizons,
+        twins=MappingProxyType(pick({"backed": "spare"}, {"backed": "spare", "high": "spare"}, {"backed": "low"})),
+        operators=pick((("slurm", 64), ("root", 0)), ()),
+        partitions=tuple(
+            PartitionLine(
+                name,
+                pick(HOUR, 0, 60, 2 * cap),
+                name == "gpu",
+                pick(4 * HOUR, None, 60, 3 * cap),
+                tuple(draw(st.lists(_SHAPES, min_size=0 if name == "cpu" else 1, max_size=3))),
+            )
+            for name in ("cpu", "gpu", "owners")
+        ),
+        accounts=tuple(accounts),
+        users=tuple(
+            UserLine(account, user, pick(every, every, every, ("backed", "spare"), ("spare",), ("backed",), ()))
+            for account in ("pa", "pb")
+            for user in pick(("alice", "bob"), ("alice",))
+        ),
+    )
