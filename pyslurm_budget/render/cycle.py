@@ -21,10 +21,12 @@ _BUDGETS = ("settle", "budgets")
 _WIDTH = 72
 
 
-def text(result: CycleResult, clock: Clock, twins: Iterable[str] = ("spare",)) -> str:
-    """The cycle as lines, each ended; ``twins`` are the spare QOS, to tell the two directions of moves apart."""
+def text(result: CycleResult, configured: Mode, clock: Clock, twins: Iterable[str] = ("spare",)) -> str:
+    """The cycle as lines, each ended. ``configured`` is the site's mode (a cycle that only plans observes); ``twins``
+    are the spare QOS, to tell the two directions of moves apart."""
     counts = result.counts
-    lines = [head(result)] if head(result) else []
+    idle = head(result, configured)
+    lines = [idle] if idle else []
     lines.append(
         _stage(
             "read",
@@ -46,11 +48,13 @@ def text(result: CycleResult, clock: Clock, twins: Iterable[str] = ("spare",)) -
     return "".join(f"{line}\n" for line in lines)
 
 
-def head(result: CycleResult) -> str:
+def head(result: CycleResult, configured: Mode) -> str:
     """The first line: why nothing is changed, where nothing is; empty where the cycle acted."""
-    if result.mode is Mode.ENFORCE:
-        return "" if result.applied else sentence(Reason("not-applied"))
-    return sentence(Reason(result.mode.value))
+    if configured is Mode.OBSERVE:
+        return sentence(Reason("observe"))
+    if not result.applied:
+        return sentence(Reason("not-applied"))
+    return sentence(Reason("advise")) if configured is Mode.ADVISE else ""
 
 
 def _stage(name: str, says: str, result: CycleResult, stages: Iterable[str]) -> str:

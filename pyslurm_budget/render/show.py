@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,7 @@ def _load(line: Line) -> str:
     load = line.load_percent
     if load is None or not line.real:
         return _of_real(line, "-")
-    bar = _bar(load) if line.fancy else ""
-    return f"{load} % {bar:<{_BAR_GPUS + 2}}" if line.fancy else f"{load} %"
+    return f"{load:>3} % {_bar(load)}".rstrip() if line.fancy else f"{load} %"
 
 
 def _bar(load: int) -> str:
@@ -234,6 +233,8 @@ def block(state: PublicState, pool: str, accounts: Sequence[str], style: Style, 
     """One pool for people: heading, tree, remarks."""
     shown = lines(state, pool, accounts, fancy=style.fancy, remainder=True)
     columns = [column for column in COLUMNS if style.chosen or column.name != "Pool"]
+    if style.fancy:  # the bars begin in one place
+        columns = [replace(column, left=column.left or column.name == "Load") for column in columns]
     table = draw(columns, shown, style)
     if not style.header:
         return table

@@ -61,31 +61,33 @@ published table generation 88412
 
 
 def test_an_observing_cycle() -> None:
-    assert text(RESULT, CLOCK) == OBSERVED
+    assert text(RESULT, Mode.OBSERVE, CLOCK) == OBSERVED
 
 
 def test_an_acting_cycle_says_what_was_settled() -> None:
     acting = replace(RESULT, mode=Mode.ENFORCE, applied=True, stages={**RESULT.stages, "apply": 1_230_000})
-    told = text(acting, CLOCK)
+    told = text(acting, Mode.ENFORCE, CLOCK)
     assert not told.startswith(("observe", "planned only"))
     assert "apply     0 actions settled" in told
     assert "1.23 s" in told
 
 
 def test_a_dry_run_where_the_site_enforces_says_so() -> None:
-    assert text(replace(RESULT, mode=Mode.ENFORCE), CLOCK).startswith("planned only: --apply was not given\n")
-    assert text(replace(RESULT, mode=Mode.ADVISE), CLOCK).startswith("advise: ")
+    assert text(RESULT, Mode.ENFORCE, CLOCK).startswith("planned only: --apply was not given\n")
+    assert text(RESULT, Mode.ADVISE, CLOCK).startswith("planned only: --apply was not given\n")
+    advising = replace(RESULT, mode=Mode.ADVISE, applied=True)
+    assert text(advising, Mode.ADVISE, CLOCK).startswith("advise: ")
 
 
 def test_nothing_to_do_is_said() -> None:
     idle = replace(RESULT, plan=replace(PLAN, actions=()), generation=None, notes=())
-    assert "plan      nothing to change" in text(idle, CLOCK)
-    assert "published" not in text(idle, CLOCK)
+    assert "plan      nothing to change" in text(idle, Mode.OBSERVE, CLOCK)
+    assert "published" not in text(idle, Mode.OBSERVE, CLOCK)
 
 
 def test_the_twins_of_the_site_tell_the_direction() -> None:
     moved = replace(PLAN, actions=(pending(ActionKind.SET_CLASS, "51", Reason("declared-spare"), "normal-low"),))
-    told = text(replace(RESULT, plan=moved), CLOCK, ("normal-low",))
+    told = text(replace(RESULT, plan=moved), Mode.OBSERVE, CLOCK, ("normal-low",))
     assert "1 pending to spare" in told
     assert "to normal-low 51: spare, as it asked to be" in told
 
