@@ -165,9 +165,13 @@ def _command(command: click.Command, path: str) -> str:
     options = [p for p in command.params if isinstance(p, click.Option)]
     if options:
         lines += ["| option | meaning |", "|---|---|"]
-        lines += [f"| `{_names(option)}` | {option.help} |" for option in options]
+        lines += [f"| `{_names(option)}` | {_cell(option.help or '')} |" for option in options]
         lines.append("")
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _help(command: click.Command) -> list[str]:
@@ -176,7 +180,7 @@ def _help(command: click.Command) -> list[str]:
 
 def _names(option: click.Option) -> str:
     metavar = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
-    return ", ".join(option.opts) + metavar.replace("|", "\\|")
+    return ", ".join(option.opts) + _cell(metavar)
 
 
 EXAMPLE = """\

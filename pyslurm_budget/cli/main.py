@@ -7,8 +7,6 @@ who ask for it with ``--debug`` or ``$SBUDGET_DEBUG``.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import sys
 import traceback
@@ -22,6 +20,7 @@ from pyslurm_budget.cli.db import db
 from pyslurm_budget.cli.operate import config, health, reconcile, resume, sync
 from pyslurm_budget.cli.options import DEBUG_VARIABLE, Context
 from pyslurm_budget.cli.people import show, why
+from pyslurm_budget.cli.setup import setup
 from pyslurm_budget.errors import SbudgetError
 
 if TYPE_CHECKING:
@@ -51,10 +50,8 @@ def cli(context: click.Context, given: str | None, cluster: str | None, debug: b
         context.invoke(show)
 
 
-for _command in (show, why, health, resume, sync, reconcile, budget, db, config):
+for _command in (show, why, health, resume, sync, reconcile, budget, db, config, setup):
     cli.add_command(_command)
-if importlib.util.find_spec("pyslurm_budget.cli.setup") is not None:
-    cli.add_command(importlib.import_module("pyslurm_budget.cli.setup").setup)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -66,7 +66,7 @@ def _told(result: CycleResult, config: Config, *, as_json: bool) -> str:
 
     if as_json:
         return json.dumps(pages.document(result), ensure_ascii=False) + "\n"
-    return pages.text(result, Clock(host_now(), config.timezone), config.policy.classes.twins.values())
+    return pages.text(result, config.mode, Clock(host_now(), config.timezone), config.policy.classes.twins.values())
 
 
 def _loop(cycle: Callable[[], None], every: int, cycles: int | None) -> None:
