@@ -80,7 +80,16 @@ def test_the_table_for_people() -> None:
 
 def test_a_terminal_gets_a_drawn_tree_and_bars() -> None:
     text = block(STATE, "a100", (), Style(fancy=True), CLOCK)
-    for part in ("├ nlp", "│ ├ dolma", "│ └ olmo", "├ vision", "└ not given", "100 % ██████████ ", "105 % ██████████▌", "7 % ▊"):
+    for part in (
+        "├ nlp",
+        "│ ├ dolma",
+        "│ └ olmo",
+        "├ vision",
+        "└ not given",
+        "100 % ██████████ ",
+        "105 % ██████████▌",
+        "7 % ▊",
+    ):
         assert part in text
 
 
@@ -137,7 +146,16 @@ def test_the_state_survives_publishing() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "[]", "{}", '{"version": 2}', state_json(STATE)[:-30], state_json(STATE).replace('"as_of"', '"as"')],
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        '{"version": 2}',
+        state_json(STATE).replace('"version": 1', '"version": 2'),
+        state_json(STATE)[:-30],
+        state_json(STATE).replace('"as_of"', '"as"'),
+    ],
 )
 def test_a_state_that_is_not_ours_is_refused(text: str) -> None:
     with pytest.raises(StaleDataError, match=r"/pub/state.json"):
