@@ -103,6 +103,15 @@ def test_what_waits_holds_nothing(release: str) -> None:
 
 
 @releases
+def test_starts(release: str) -> None:
+    """A job that was cancelled while it waited has a StartTime, its end, but no start."""
+    assert job(release, "cancpend").start is None
+    cancelled = job(release, "cancrun")
+    assert cancelled.start is not None
+    assert 0 <= cancelled.start - cancelled.key.submit <= 1
+
+
+@releases
 def test_eligible(release: str) -> None:
     """Held and dependent jobs are eligible never (yet); one with a begin time has it in the future."""
     assert job(release, "dep").eligible is None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.domain.model import Node
 from pyslurm_budget.errors import SlurmOutputError
-from pyslurm_budget.slurm.fields import numbers, ranges
+from pyslurm_budget.slurm.fields import node_names, numbers, ranges
 from pyslurm_budget.slurm.nodes import nodes_of, partitions_of, reservations_of
 from pyslurm_budget.slurm.settings import associations_of, controller_of
 
@@ -41,6 +41,7 @@ def node(state: str = "IDLE", end: str = "", cfg: str = "cpu=16,gres/gpu=4", gre
         ("IDLE+CLOUD+NOT_RESPONDING+POWERING_UP", True, False, False),
         ("DOWN+CLOUD+POWERED_DOWN", False, False, False),
         ("IDLE~", True, False, False),
+        ("IDLE*~", True, False, False),
         ("MIXED+RESERVED", True, False, True),
         ("IDLE+MAINTENANCE+RESERVED", True, False, True),
         ("FUTURE", False, False, False),
@@ -135,6 +136,12 @@ def test_association_lists_are_inherited() -> None:
 def test_damaged_associations_are_refused(text: str) -> None:
     with pytest.raises(SlurmOutputError, match="sacctmgr show assoc"):
         associations_of(text)
+
+
+def test_node_lists_ask_no_group_of_this_machine() -> None:
+    assert node_names("n[1-2,7],gpu3") == ("gpu3", "n1", "n2", "n7")
+    assert set(node_names("@all,n1")) == {"@all", "n1"}
+    assert node_names("(null)") == node_names("None assigned") == ()
 
 
 @given(st.sets(st.integers(0, 300), min_size=1))

@@ -94,9 +94,10 @@ def test_associations_are_remembered_for_a_while(fakes: Fakes) -> None:
     first = queue.associations("lv")
     now[0] = 159
     assert queue.associations("lv") is first
-    assert queue.associations("other") is not first
-    now[0] = 220
-    queue.associations("lv")
+    now[0] = 161
+    again = queue.associations("lv")
+    assert again is not first
+    assert queue.associations("other") is not again
     assert [name for name, *_ in fakes.calls()] == ["sacctmgr"] * 3
 
 
@@ -110,7 +111,7 @@ def test_one_job(fakes: Fakes) -> None:
     fakes.answer("job 404", err="slurm_load_jobs error: Invalid job id specified\n", status=1)
     fakes.answer("job 13", err="Unable to contact slurm controller (connect failure)\n", status=1)
     fakes.answer("job 14", "")
-    fakes.answer("job 5", line(9, head="ArrayJobId=5 ArrayTaskId=7 ") + line(5, head="ArrayJobId=5 ArrayTaskId=8-9 "))
+    fakes.answer("job 5", line(5, head="ArrayJobId=5 ArrayTaskId=8-9 ") + line(9, head="ArrayJobId=5 ArrayTaskId=7 "))
     squeue(fakes, "5 9")
     queue = SlurmQueue(Runner())
     assert queue.job("404") is None
@@ -129,6 +130,13 @@ def test_squeue_settles_what_a_name_imitates(fakes: Fakes) -> None:
     jobs = SlurmQueue(Runner()).jobs()
     assert [(job.ref, job.user, job.qos) for job in jobs] == [("5", "alice", "spare"), ("6", "alice", "spare")]
     assert jobs[0].name == name
+
+
+def test_an_id_that_a_name_takes_from_another_job_is_refused(fakes: Fakes) -> None:
+    fakes.answer("show job", line(5, name="x" + IMITATION + "\nJobId=6 JobName=y") + line(6))
+    squeue(fakes, "5 6")
+    with pytest.raises(SlurmOutputError, match="job 6 is listed twice; the free text of job 5"):
+        SlurmQueue(Runner()).jobs()
 
 
 def test_each_job_is_asked_for_once(fakes: Fakes) -> None:

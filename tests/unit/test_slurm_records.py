@@ -23,7 +23,7 @@ def line(
         "SubmitTime": "1796101958", "EligibleTime": "1796101958", "StartTime": "Unknown", "EndTime": "Unknown",
         "Partition": "gpu", "ReqNodeList": "(null)", "ExcNodeList": "(null)", "NodeList": "", "NumNodes": "1-1",
         "NumCPUs": "4", "NumTasks": "1", "ReqTRES": "cpu=4,mem=8G,node=1,gres/gpu=2", "AllocTRES": "(null)",
-        "MinCPUsNode": "1", "MinMemoryNode": "8G", "Features": "(null)", "Reservation": "-",
+        "MinCPUsNode": "1", "MinMemoryCPU": "-", "MinMemoryNode": "8G", "Features": "(null)", "Reservation": "-",
         "OverSubscribe": "NO", "Exclusive": "NO", "Contiguous": "0", "Licenses": "(null)",
         "Network": "(null)", "Command": "/home/alice/x.sh",
         "SubmitLine": submit, "WorkDir": "/home/alice",
@@ -295,6 +295,39 @@ def test_what_placement_cannot_judge(changes: dict[str, str], words: str | None)
 def test_how_gpus_are_asked(end: str, total: int, per_node: int | None, kind: str | None, special: str) -> None:
     asked = one(line().rstrip("\n") + end + " \n").request
     assert (asked.gpus, asked.gpus_per_node, asked.gpu_type, asked.special) == (total, per_node, kind, special)
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpus", "cpus", "memory_mb"),
+    [
+        ({}, 2, 4, 8192),
+        ({"NumNodes": "2-2", "MinCPUsNode": "8"}, 2, 16, 8192),
+        ({"ReqTRES": "cpu=4,node=2", "NumNodes": "2-2", "MinMemoryNode": "4G"}, 0, 4, 8192),
+        ({"ReqTRES": "cpu=4,node=1", "MinMemoryNode": "-", "MinMemoryCPU": "500M"}, 0, 4, 2000),
+    ],
+)
+def test_totals(changes: dict[str, str], gpus: int, cpus: int, memory_mb: int) -> None:
+    asked = one(line(**changes)).request
+    assert (asked.gpus, asked.cpus, asked.memory_mb) == (gpus, cpus, memory_mb)
+
+
+@pytest.mark.parametrize(
+    ("end", "gpus"),
+    [
+        (" TresPerNode=gres/gpu:4", 8),
+        (" TresPerTask=gres/gpu=3", 9),
+        (" TresPerJob=gres/gpu:5", 5),
+        (" TresPerSocket=gres/gpu:1", 2),
+    ],
+)
+def test_gpus_that_the_site_does_not_track(end: str, gpus: int) -> None:
+    text = line(NumNodes="2-2", NumTasks="3", ReqTRES="cpu=4,mem=8G,node=2")
+    assert one(text.rstrip("\n") + end + "\n").request.gpus == gpus
+
+
+def test_a_blank_in_a_value_belongs_to_it_and_hides_nothing() -> None:
+    (record,) = job_records(line(Features="a & b", Network="x NumNodes=9"))
+    assert (record.fields["Features"], record.fields["NumNodes"]) == ("a & b", "1-1")
 
 
 @pytest.mark.parametrize(("word", "exclusive"), [("NO", True), ("OK", False)])

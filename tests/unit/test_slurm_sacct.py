@@ -97,6 +97,13 @@ def test_a_damaged_row_is_read_or_refused(at: int, text: str) -> None:
         assert "sacct:" in str(error)
 
 
+def test_a_row_with_other_columns_is_refused() -> None:
+    with pytest.raises(SlurmOutputError, match="18 columns, not 19"):
+        list(runs_of([HEADER, row(), row().rpartition("\x1f")[0]], "\x1f"))
+    with pytest.raises(SlurmOutputError, match="20 columns, not 19"):
+        list(runs_of([HEADER, row() + "\x1f"], "\x1f"))
+
+
 def test_an_answer_needs_its_header() -> None:
     with pytest.raises(SlurmOutputError, match="without even the header"):
         list(runs_of([], "\x1f"))
