@@ -58,6 +58,11 @@ class Config:
     timezone: str | None = None
     interval: int = 30
 
+    @property
+    def adopt(self) -> str | None:
+        """The managed QOS of jobs that name none."""
+        return self.policy.classes.adopt
+
 
 def find_config(given: str | Path | None, environ: Mapping[str, str] | None = None) -> Path | None:
     """The file to read: what was given, else the environment's, else the usual place if it is there, else ``None``.
@@ -112,8 +117,8 @@ def read_config(text: str, source: Path) -> Config:
             rules[key.sets.removeprefix(_POLICY)] = read
         else:
             found[key.sets] = read
-    if "classes" in document:
-        rules["classes"] = _classes(document["classes"], source)
+    classes = _classes(document["classes"], source) if "classes" in document else ClassMap()
+    rules["classes"] = _adopting(classes, found.pop("adopt", None), source)
     if "pools" in document:
         rules["pools"] = _pools(document["pools"], source)
     config = Config(policy=Policy(**rules), source=source, **_places(found, source.parent))
@@ -173,7 +178,16 @@ def _classes(value: object, source: Path) -> ClassMap:
     for name, twin in twins.items():
         if twin in twins:
             raise ConfigError(f"{source}: classes.{name}: {twin} is a managed QOS itself and cannot be a spare twin")
-    return ClassMap(MappingProxyType(twins))
+    return ClassMap(MappingProxyType(twins), adopt=None)
+
+
+def _adopting(classes: ClassMap, name: str | None, source: Path) -> ClassMap:
+    """The map with the QOS of jobs that name none: without a word of the site only on an empty site (``backed``)."""
+    if name is None:
+        return classes
+    if name not in classes.twins:
+        raise ConfigError(f"{source}: adopt: {name} is no managed QOS; accepted are {', '.join(classes.twins)}")
+    return replace(classes, adopt=name)
 
 
 def _pools(value: object, source: Path) -> tuple[PoolRule, ...]:

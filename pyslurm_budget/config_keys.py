@@ -66,6 +66,7 @@ def _positive(value: object) -> int:
 KEYS: tuple[Key, ...] = (
     Key("cluster", "cluster", values.text, "Slurm's ClusterName; checked against what slurmctld says"),
     Key("mode", "mode", _mode, "observe: nothing is changed; advise: messages at submission only; enforce: act"),
+    Key("adopt", "adopt", values.text, "managed QOS of jobs that name none and have no default but Slurm's normal"),
     Key("state_dir", "state_dir", values.text, "folder of the service's own files"),
     Key("kill_switch", "kill_switch", values.text, "while this file exists nothing is changed"),
     Key("operators", "operators", values.texts, "users who may set QOS themselves, besides root and SlurmUser"),

@@ -85,7 +85,7 @@ percentages (`"2%"`) or fractions (`0.02`, `"1/3"`), kept exactly. Relative path
 ## Classes
 
 `[classes]` maps each managed QOS to its spare twin. Without it: `backed = "spare"`. Jobs of any other QOS are left
-alone.
+alone; `adopt` names the managed QOS that jobs get which name none.
 
 ```toml
 [classes]
@@ -210,6 +210,7 @@ REQUIRED = {"cluster": 'cluster = "alpha"', "mode": 'mode = "observe"'}
 EXAMPLE_END = """
 # Managed QOS and their spare twins; without this section: backed = "spare".
 # [classes]
+# backed = "spare"
 # normal = "normal-spare"
 
 # Pools of interchangeable GPUs; without any, each GPU type is one.

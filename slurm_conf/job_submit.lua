@@ -125,7 +125,7 @@ local function new(known, key)
 end
 
 local ONCE = { ["sbudget-table"] = 6, contract = 4, array = 1, scale = 2, horizons = 0 }
-local FIELDS = { qos = 2, operator = 2, partition = 4, shape = 6, user = 3 }
+local FIELDS = { qos = 2, adopt = 1, operator = 2, partition = 4, shape = 6, user = 3 }
 local MODES = { observe = true, advise = true, enforce = true }
 
 -- One reader for each kind of line; `f` are the fields after the kind.
@@ -154,6 +154,10 @@ local READ = {
         new(t.twins, f[1])
         t.twins[f[1]] = f[2]
         t.managed[#t.managed + 1] = f[1]
+    end,
+    adopt = function(t, f)
+        if not t.twins[f[1]] or t.adopt then fail("'" .. f[1] .. "' is no managed QOS, or a second one") end
+        t.adopt = f[1]
     end,
     operator = function(t, f)
         new(t.operators, natural(f[2]))
@@ -616,7 +620,10 @@ local function judged_job(t, stale, job)
     local j = { stale = stale, account = (text_of(job.account) or text_of(job.default_account) or "-"):lower() }
     j.pair = pair_of(j.account, job.user_name)
     j.allowed = t.users[j.pair]
-    j.managed, j.twin_meant = managed_qos(t, text_of(job.qos) or text_of(job.default_qos))
+    local default = text_of(job.default_qos)
+    j.managed, j.twin_meant = managed_qos(t, text_of(job.qos) or default)
+    -- "normal" is what Slurm gives where nobody chose; a site's other defaults are never overruled
+    if not j.managed and not text_of(job.qos) and (default or "normal") == "normal" then j.managed = t.adopt end
     local partitions = partitions_of(t, text_of(job.partition))
     if not j.managed or not j.allowed or #partitions == 0 then return nil end
     j.default, j.limit, j.size = partitions[1].default, limit_of(job.time_limit, partitions), size_of(job)
@@ -697,7 +704,7 @@ local function submit(job)
     if t and t.mode == "observe" then return SUCCESS end
     local d
     if t then d = decide(t, stale, job) else d = without_table(job) end
-    -- Everything is decided: from here on only assignments that cannot fail.
+    -- Everything is decided; the fields are assigned last, so that a failure before leaves the job as it came.
     if d.promise and not (type(job.immediate) == "number" and job.immediate ~= 0) then
         for _, line in ipairs(d.promise.lines) do
             local p = { at = os.time(), key = line.key, pair = d.promise.pair }
@@ -783,7 +790,7 @@ local function modify(job, rec, uid)
         say("sbudget: " .. fault)
         return ACCESS_DENIED
     end
-    local twin = t.twins[(managed_qos(t, rec.qos))]
+    local twin = t.twins[(managed_qos(t, text_of(rec.qos)))]
     local pending = (tonumber(rec.job_state) or 0) % 256 == 0
     if to_spare and pending and (t.users[pair_of(rec.account, rec.user_name)] or {})[twin] then
         say("sbudget: changed; the job is spare until the budget controller has judged it again.")

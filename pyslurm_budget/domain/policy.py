@@ -28,9 +28,14 @@ class PoolRule:
 
 @dataclass(frozen=True, slots=True)
 class ClassMap:
-    """The managed QOS and their spare twins (design section 3), e.g. ``{"backed": "spare"}``."""
+    """The managed QOS and their spare twins (design section 3), e.g. ``{"backed": "spare"}``.
+
+    ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``: on an empty
+    site nobody needs to learn a new option. ``None``: such jobs are left alone.
+    """
 
     twins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({"backed": "spare"}))
+    adopt: str | None = "backed"
 
     def is_spare(self, qos: str) -> bool:
         """Whether the QOS is a spare twin."""

@@ -90,6 +90,8 @@ class Decision:
     promised: tuple[tuple[str, str], ...] = ()
 
 
+# The QOS of an association without a default of its own; a site's other defaults are never overruled.
+SLURMS_OWN = "normal"
 LEFT_ALONE = Decision(Outcome.LEAVE, Outcome.LEAVE, "not-managed")
 
 
@@ -185,6 +187,8 @@ class _Judge:
     def _is_ours(self) -> bool:
         """Whether it is of a managed QOS, of an association that the table knows, and on a partition with GPUs."""
         found = managed_qos(self.t, self.r.qos if self.r.qos is not None else self.r.default_qos)
+        if found is None and self.r.qos is None and self.t.adopt and self.r.default_qos in (None, SLURMS_OWN):
+            found = self.t.adopt, False
         if found is None or self.allowed is None:
             return False
         self.managed, self.twin_meant = found

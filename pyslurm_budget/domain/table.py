@@ -40,7 +40,7 @@ NONE = "-"
 # Lua 5.1 has only doubles: above this whole numbers are no longer exact.
 LARGEST = 2**53 - 1
 ONCE = (KIND, "contract", "array", "scale", "horizons")
-MANY = ("qos", "operator", "partition", "shape", "account", "user")
+MANY = ("qos", "adopt", "operator", "partition", "shape", "account", "user")
 
 
 def render(table: DecisionTable) -> str:
@@ -71,6 +71,8 @@ def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
     yield ("horizons", *map(str, t.horizons))
     for managed, twin in t.twins.items():
         yield ("qos", managed, twin)
+    if t.adopt is not None:
+        yield ("adopt", t.adopt)
     for name, uid in t.operators:
         yield ("operator", name, str(uid))
     for p in t.partitions:
@@ -113,6 +115,7 @@ class _Reader:
         self._once: dict[str, list[str]] = {}
         self._horizons: tuple[int, ...] = ()
         self._twins: dict[str, str] = {}
+        self._adopt: str | None = None
         self._operators: dict[int, str] = {}
         self._partitions: dict[str, PartitionLine] = {}
         self._accounts: dict[tuple[str, str], AccountLine] = {}
@@ -159,6 +162,7 @@ class _Reader:
             spare_base=int(self._once["scale"][1]),
             horizons=self._horizons,
             twins=MappingProxyType(self._twins),
+            adopt=self._adopt,
             operators=tuple((name, uid) for uid, name in self._operators.items()),
             partitions=tuple(self._partitions.values()),
             accounts=tuple(self._accounts.values()),
@@ -201,6 +205,13 @@ class _Reader:
         managed, twin = _fields(rest, 2)
         _new(self._twins, managed)
         self._twins[managed] = twin
+
+    def read_adopt(self, rest: list[str]) -> None:
+        """The managed QOS of jobs that name none."""
+        (managed,) = _fields(rest, 1)
+        if managed not in self._twins or self._adopt is not None:
+            raise ValueError(f"{managed!r} is no managed QOS named before, or a second one")
+        self._adopt = managed
 
     def read_operator(self, rest: list[str]) -> None:
         """A name and its uid."""

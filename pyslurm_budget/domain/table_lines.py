@@ -81,6 +81,7 @@ class UserLine:
 @dataclass(frozen=True)
 class DecisionTable:
     """The whole table. ``twins`` maps each managed QOS to its spare twin; ``operators`` are (name, uid) pairs.
+    ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``.
 
     Accounts and QOS are lower case, as in Slurm's database. ``ahead``: so many tasks of an array are backed at a
     time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class.
@@ -97,6 +98,7 @@ class DecisionTable:
     spare_base: int
     horizons: tuple[int, ...]
     twins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    adopt: str | None = None
     operators: tuple[tuple[str, int], ...] = ()
     partitions: tuple[PartitionLine, ...] = ()
     accounts: tuple[AccountLine, ...] = ()

@@ -60,6 +60,7 @@ def decision_table(
         spare_base=SPARE_BASE,
         horizons=evaluation.books.grid,
         twins=MappingProxyType(dict(policy.classes.twins)),
+        adopt=policy.classes.adopt,
         operators=operators,
         partitions=tuple(_partition(situation, p) for p in situation.snapshot.partitions),
         accounts=tuple(_accounts(situation, evaluation)),

@@ -58,7 +58,7 @@ class Lifecycle:
     def refresh(self, record: Record) -> None:
         """Work out anew whether a pending record may start, since when, and its place in the queue."""
         s = self._s
-        s.dequeue(record)
+        self.withdraw(record)
         record.shown = None
         if record.state is not JobState.PENDING or record.completing:
             return
@@ -73,6 +73,12 @@ class Lifecycle:
             s.enqueue(record)
             self.on_change()
         s.rows.write(s.now, row_of(record, state="PENDING"))
+
+    def withdraw(self, record: Record) -> None:
+        """Take a record out of the queue; whoever stands behind it may start now."""
+        if record.place is not None:
+            self._s.dequeue(record)
+            self.on_change()
 
     def _due(self, record: Record, submit: int) -> None:
         if record.submit == submit:
@@ -277,7 +283,7 @@ class Lifecycle:
             record.back, record.state = False, JobState.OTHER
             self._cancelled(record)
             return
-        s.dequeue(record)
+        self.withdraw(record)
         record.end = s.now
         record.state = JobState.OTHER
         record.shown = None

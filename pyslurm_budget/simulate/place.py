@@ -62,9 +62,9 @@ def find(need: Need, nodes: Iterable[NodeState]) -> tuple[NodeShare, ...] | None
 
 
 def could_ever(need: Need, specs: Sequence[NodeSpec]) -> bool:
-    """Whether the need fits these nodes when they are empty and up."""
+    """Whether the need fits these nodes when they are empty and up; GPUs in total are at least one a node."""
     good = [s for s in specs if _typed(need, s)]
-    for count in range(need.nodes, (need.nodes if need.even else len(good)) + 1):
+    for count in range(need.nodes, (need.nodes if need.even else min(len(good), need.gpus)) + 1):
         cpus, memory = -(-need.cpus // count), -(-need.memory_mb // count)
         holding = sorted((s.gpus for s in good if s.cpus >= cpus and s.memory_mb >= memory), reverse=True)
         if len(holding) < count:
@@ -72,7 +72,7 @@ def could_ever(need: Need, specs: Sequence[NodeSpec]) -> bool:
         if need.per_node is not None:
             if holding[count - 1] >= need.per_node:
                 return True
-        elif sum(holding[:count]) >= need.gpus:
+        elif sum(holding[:count]) >= need.gpus and (need.even or holding[count - 1]):
             return True
     return False
 

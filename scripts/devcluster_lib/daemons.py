@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -169,10 +170,8 @@ def stop(layout: Layout, daemon: str, *, kill9: bool = False) -> None:
 
 def _alive(pid: int) -> bool:
     """Whether the process exists and is no zombie (as a child of ours it stays one until it is waited for)."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
@@ -203,7 +202,7 @@ def left_behind(layout: Layout) -> list[int]:
                 continue
             marks = (b"SLURM_CONF=" + os.fsencode(str(layout.conf)), os.fsencode(f"{layout.root}/spool/"))
             job = b"SLURM_JOB_ID=" in environment and marks[0] in environment
-            if job or command.startswith(b"slurmstepd") and marks[0] in environment or marks[1] in command:
+            if job or (command.startswith(b"slurmstepd") and marks[0] in environment) or marks[1] in command:
                 found.append(int(entry.name))
     return found
 

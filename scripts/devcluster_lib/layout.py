@@ -1,4 +1,4 @@
-"""What a cluster looks like: its options, its folders, its ports. Written to the folder, so that `up` knows its own."""
+"""What a cluster looks like: options, folders, ports. Written to its folder, so that `up` knows its own."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Layout:
-    """Folders and ports below one directory. Ports from ``base_port``: MariaDB, slurmdbd, slurmctld, then one a node."""
+    """Folders and ports of one cluster. Ports from ``base_port``: MariaDB, slurmdbd, slurmctld, then one a node."""
 
     root: Path
     options: Options
