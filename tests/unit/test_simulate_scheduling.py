@@ -224,7 +224,7 @@ def test_preempt_exempt_time_is_waited_for_without_any_other_event() -> None:
     c.run_for(198)
     assert live(c, victim).state == "RUNNING"
     c.run_for(2)
-    assert [r.state for r in rows(c, victim)][0] == "PREEMPTED"
+    assert rows(c, victim)[0].state == "PREEMPTED"
     assert rows(c, victim)[0].end == (rows(c, victim)[0].start or 0) + 200 + 1
 
 
@@ -251,7 +251,7 @@ def test_a_shielded_run_is_not_stopped_until_it_is_opened() -> None:
     assert live(c, run).state == "RUNNING"
     c.update_job(run, site_factor=0)
     c.run_for(30)
-    assert [r.state for r in rows(c, run)][0] == "PREEMPTED"
+    assert rows(c, run)[0].state == "PREEMPTED"
     assert rows(c, claimant)[0].start is not None
     assert order_of_starts(c)[:2] == [run, claimant]
     assert c.job(other) is not None
@@ -392,3 +392,66 @@ def test_two_partitions_of_different_gpus_do_not_wait_for_each_other() -> None:
     c.run_for(5)
     assert order_of_starts(c) == ["1", "3"]
     assert (state(c, "2"), state(c, typed)) == ("PENDING:Resources", "PENDING:Resources")
+
+
+def test_what_ends_in_a_second_makes_room_for_the_pass_of_the_same_second() -> None:
+    c = cluster(nodes=1)
+    first = c.submit(job(work=5000, stops_in=0))
+    c.run_for(99)
+    other = c.submit(job("bob"))
+    c.update_job(first, time_limit=99)
+    c.run_for(1)
+    assert live(c, other).start == c.now
+
+
+def test_among_equal_victims_the_oldest_is_taken() -> None:
+    c = cluster(nodes=2)
+    younger = c.submit(job("bob", qos="spare", begin=c.now + 50, work=5000))
+    older = c.submit(job("bob", qos="spare", work=5000))
+    c.run_for(100)
+    c.submit(job())
+    c.run_for(30)
+    assert [e.ref for e in c.events if e.kind == "preempt"] == [older]
+    assert live(c, younger).state == "RUNNING"
+
+
+def test_backfill_does_not_count_on_a_node_that_hangs() -> None:
+    c = cluster(nodes=2, unkillable_timeout=10_000)
+    stuck = c.submit(job())
+    c.submit(job(gpus=3, work=500, time_limit=500))
+    c.run_for(5)
+    c.hang_node("n1")
+    c.cancel(stuck)
+    c.run_for(30)
+    first = c.submit(job(work=10))
+    long = c.submit(job(gpus=1, work=1000, time_limit=1000))
+    c.run_for(1000)
+    assert rows(c, first)[0].start == c._state.settings.start + 502
+    assert (rows(c, long)[0].start or 0) > (rows(c, first)[0].start or 0)
+
+
+def test_a_shorter_job_is_looked_at_where_a_longer_one_of_its_kind_did_not_fit() -> None:
+    c = cluster(nodes=1, planned_jobs=1)
+    c.submit(job(gpus=3, work=500, time_limit=500))
+    c.run_for(5)
+    c.submit(job(gpus=4))
+    long, short = (c.submit(job(gpus=1, work=100, time_limit=limit)) for limit in (900, 200))
+    c.run_for(60)
+    assert [state(c, r).split(":")[0] for r in (long, short)] == ["PENDING", "RUNNING"]
+
+
+def test_a_reason_is_that_of_the_moment() -> None:
+    c = cluster(nodes=1)
+    c.submit(job(gpus=2))
+    c.run_for(5)
+    first, second = c.submit(job()), c.submit(job())
+    assert [state(c, r) for r in (first, second)] == ["PENDING:None", "PENDING:None"]
+    c.run_for(1)
+    assert [state(c, r) for r in (first, second)] == ["PENDING:Resources", "PENDING:Priority"]
+    c.cancel(first)
+    c.run_for(1)
+    assert state(c, second) == "PENDING:Resources"
+    c.submit(job(gpus=2))
+    c.hold(second)
+    c.run_for(1)
+    assert state(c, "4") == "RUNNING"
