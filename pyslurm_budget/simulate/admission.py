@@ -31,7 +31,7 @@ class Door:
         s = self._s
         if spec.work < 1 or spec.nodes < 1 or spec.gpus < 0:
             raise ValueError(f"a job needs at least one second of work and one node: {spec}")
-        decision = self._hook(spec, s.now) if self._hook is not None else SubmitDecision(spec.qos)
+        decision = self._hook(spec, s.now) if self._hook is not None else SubmitDecision(None)
         partition = self._partition(spec)
         qos = self._qos(spec, decision.qos)
         limit = spec.time_limit
@@ -88,7 +88,7 @@ class Door:
         allowed = self._allowed.get((spec.account, spec.user))
         if allowed is None:
             raise _refused("Invalid account or account/partition combination specified")
-        qos = wanted or self._default[spec.account] or min(allowed)
+        qos = wanted or spec.qos or self._default[spec.account] or min(allowed)
         if qos not in allowed:
             raise _refused("Invalid qos specification")
         return qos

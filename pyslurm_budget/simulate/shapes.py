@@ -149,7 +149,7 @@ class SubmitSpec:
 
 
 class SubmitDecision(NamedTuple):
-    """What a submit plugin decides: QOS (``None``: the default one), SiteFactor and AdminComment."""
+    """What a submit plugin decides: QOS (``None``: it leaves what was asked for), SiteFactor and AdminComment."""
 
     qos: str | None
     site_factor: int = 0

@@ -6,6 +6,7 @@ A test that holds on one and not on the other is a fault of the simulator, or of
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,10 @@ def rows(b: Backend, ref: str) -> list[RunRecord]:
 
 def states(b: Backend, ref: str) -> list[str]:
     return [r.state for r in rows(b, ref)]
+
+
+def has_states(b: Backend, ref: str, expected: list[str]) -> bool:
+    return states(b, ref) == expected
 
 
 # --- LiveCluster
@@ -332,7 +337,8 @@ def test_the_rows_of_a_job_never_overlap_and_cover_only_the_asked_time(backend: 
     for count in (1, 2):
         backend.commands.requeue(ref)
         eventually(backend, is_in(backend, ref, JobState.RUNNING), more=backend.requeue_delay)
-        eventually(backend, lambda n=count: states(backend, ref) == ["REQUEUED"] * n + ["RUNNING"])
+        expected = ["REQUEUED"] * count + ["RUNNING"]
+        eventually(backend, partial(has_states, backend, ref, expected))
     found = rows(backend, ref)
     assert len({r.key for r in found}) == 3
     assert len({r.key.job_id for r in found}) == 1

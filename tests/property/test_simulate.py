@@ -157,7 +157,7 @@ def assert_snapshot(c: SimulatedCluster) -> None:
             held[share.node] += share.gpus
             cpus[share.node] += share.cpus
         if job.allocation:
-            assert sum(s.gpus for s in job.allocation) == job.held_tres.gpus >= job.request.gpus
+            assert sum(s.gpus for s in job.allocation) == (job.held_tres.gpus or 0) >= job.request.gpus
             assert job.request.nodes_min <= len(job.allocation)
     for node in snapshot.nodes:
         assert held[node.name] <= node.gpus_used <= node.gpus

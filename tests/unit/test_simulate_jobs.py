@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -147,7 +148,7 @@ def test_requeue_incomplete_of_a_job_that_does_not_run_does_nothing_and_says_not
         ({"requeue": False}, "Requested operation is presently disabled for job"),
     ],
 )
-def test_what_cannot_be_requeued_is_refused_and_goes_on(how: dict[str, bool], words: str) -> None:
+def test_what_cannot_be_requeued_is_refused_and_goes_on(how: dict[str, Any], words: str) -> None:
     c = cluster()
     ref = c.submit(job(**how))
     c.run_for(5)
@@ -364,6 +365,9 @@ def test_the_submit_hook_decides_qos_sitefactor_and_marker_or_refuses() -> None:
         return SubmitDecision("spare", 5, f"asked at {now}")
 
     plain = cluster()
+    untouched = SimulatedCluster(plain._state.spec, lambda spec, now: SubmitDecision(None))
+    assert live(untouched, untouched.submit(job(qos="spare"))).qos == "spare"
+    assert live(untouched, untouched.submit(job(qos=None))).qos == "backed"
     c = SimulatedCluster(plain._state.spec, hook)
     ref = c.submit(job(qos="backed"))
     found = live(c, ref)
@@ -377,7 +381,7 @@ def test_reads_and_commands_fail_while_a_fault_lasts_and_not_after() -> None:
     ref = c.submit(job())
     until = c.now + 10
     for what in ("live", "accounting", "commands"):
-        c.fail_reads(what, until)  # type: ignore[arg-type]
+        c.fail_reads(what, until)
     for read in (c.snapshot, c.jobs, lambda: c.job(ref), lambda: c.requeue(ref), lambda: c.submit(job())):
         with pytest.raises(SlurmctldError):
             read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from random import Random
 
 from pyslurm_budget.domain.comment import declared_minimum
@@ -58,7 +59,7 @@ def test_a_thousand_jobs_with_preemption_take_seconds_and_lose_nothing() -> None
     for i, (at, spec) in enumerate(load):
         c.submit_at(c.now + at, spec)
         if i % 2:
-            c.at(c.now + at, lambda i=i: c.update_job(str(i + 1), qos="spare"))
+            c.at(c.now + at, partial(c.update_job, str(i + 1), qos="spare"))
     c.run_for(20_000)
     assert c.check() == ()
     c.run_for(400_000)
