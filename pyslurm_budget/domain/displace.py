@@ -63,7 +63,7 @@ class Displacer:
             if run.work_class is WorkClass.SPARE and run.job.state is JobState.RUNNING:
                 free(spare, run.job.allocation)
         for rank, candidate in enumerate(order):
-            if not candidate.job.reason.startswith(WAITS_FOR_ROOM):
+            if candidate.job.reason and not candidate.job.reason.startswith(WAITS_FOR_ROOM):
                 self._search.notes[candidate.ref] = Reason("waits-for-slurm", {"reason": candidate.job.reason})
                 continue
             if not self._serve(pool, candidate, spare, first=rank == 0):
@@ -78,6 +78,8 @@ class Displacer:
         if (shares := fit(c.job.request, candidates(c.job, spare, partitions))) is not None:
             take(spare, shares)
             return True
+        if not c.job.reason:
+            return False  # Slurm has not looked at it yet, so nobody knows what it waits for
         wait = self._backing_off(c)
         if wait is not None:
             self._search.notes[c.ref] = wait

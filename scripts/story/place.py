@@ -97,7 +97,7 @@ class Site:
 
     def up(self) -> None:
         """Start the cluster; returns when a test job has run."""
-        self.devcluster("up", "--name", "demo", "--nodes", "4", "--gpus-per-node", "4", "--requeue-delay", "3")
+        self.devcluster("up", "--name", "demo", "--nodes", "4", "--gpus-per-node", "4", "--requeue-delay", "5")
         env = json.loads(self.devcluster("env", "--json").out)
         self.conf = env["SLURM_CONF"]
 
