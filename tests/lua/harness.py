@@ -58,6 +58,7 @@ class Plugin:
         self.said, self.logged = self.lua.execute(SLURM)
         for name, value in names.items():
             self.globals.slurm["ESLURM_" + name] = value
+        self.table = table
         self.globals.SBUDGET_TABLE_PATH = str(table)
         self.now = now
         if before:
@@ -129,8 +130,9 @@ class Plugin:
 
     def record(self, **fields: Any) -> Any:
         """A pending job's record, as slurm_job_modify gets it."""
-        known = {"job_id": 7, "job_state": 0, "user_name": "alice", "account": "pa", "qos": "backed", "partition": "gpu"}
-        return self.lua.table_from({**known, "time_limit": 600, "min_nodes": 1, "max_nodes": 1, **fields})
+        who = {"job_id": 7, "job_state": 0, "user_name": "alice", "account": "pa", "qos": "backed"}
+        what = {"partition": "gpu", "time_limit": 600, "min_nodes": 1, "max_nodes": 1}
+        return self.lua.table_from({**who, **what, **fields})
 
     def change(self, **fields: Any) -> Any:
         """An update's job_desc: only what is given is set."""

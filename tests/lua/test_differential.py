@@ -148,9 +148,9 @@ def check(plugin: Plugin, submission: Submission, expected: Decision) -> None:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(first=tables(), second=tables(), submitted=st.lists(submissions(), min_size=1, max_size=6))
 def test_the_plugin_decides_as_its_reference(
-    plugin: Plugin, folder: Path, first: Any, second: Any, submitted: list[Submission]
+    plugin: Plugin, first: Any, second: Any, submitted: list[Submission]
 ) -> None:
-    path = folder / f"{plugin.globals.SBUDGET_TABLE_PATH}"
+    path = plugin.table
     plugin.now = NOW
     path.write_text(render(first), encoding="utf-8")
     plugin.load()

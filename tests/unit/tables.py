@@ -105,7 +105,7 @@ def tables(draw: st.DrawFn) -> DecisionTable:
     ]
     return DecisionTable(
         generation=draw(st.integers(0, 2**53 - 1)),
-        snapshot=draw(st.integers(NOW - 20, NOW)),
+        snapshot=NOW + draw(st.integers(-5, 5)),
         stale_after=pick(NOW + HOUR, NOW - 1, NOW, NOW + HOUR),
         cluster="alpha",
         mode=pick(Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.ADVISE, Mode.OBSERVE),
@@ -115,6 +115,7 @@ def tables(draw: st.DrawFn) -> DecisionTable:
         spare_base=draw(factors),
         horizons=horizons,
         twins=MappingProxyType(pick({"backed": "spare"}, {"backed": "spare", "high": "spare"}, {"backed": "low"})),
+        adopt=pick(None, None, "backed", "backed"),
         operators=pick((("slurm", 64), ("root", 0)), ()),
         partitions=tuple(
             PartitionLine(

@@ -1,0 +1,128 @@
+"""The decision table's text: exact both ways, and refused when it is cut, doubled or of another version."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+
+from pyslurm_budget.domain.table import UserLine, parse, render
+from tests.unit.tables import TABLE, changed, tables
+
+if TYPE_CHECKING:
+    from pyslurm_budget.domain.table import DecisionTable
+
+TEXT = render(TABLE)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "table.md"
+
+
+@settings(deadline=None)
+@given(tables())
+def test_text_and_value_are_the_same(table: DecisionTable) -> None:
+    text = render(table)
+    assert parse(text) == table
+    assert render(parse(text)) == text
+
+
+def test_the_text_is_what_the_page_says() -> None:
+    lines = TEXT.split("\n")
+    assert lines[0] == "sbudget-table\t1\t7\t1000000\t1003600\talpha\tenforce"
+    assert "contract\t28800\t3600\t3600\t1" in lines
+    assert "horizons\t14400\t28800" in lines
+    assert "partition\tgpu\t3600\t1\t86400" in lines
+    assert "shape\tmixed\th100\th100\t4\t64\t2048000" in lines
+    assert "account\tpb\ta100\tpb\t2000001\t1\t64000\tpb\t-1760400000\t-360000000" in lines
+    assert "account\tnone\ta100\t-\t2000000\t0\t0\t-\t0\t0" in lines
+    assert "user\tpa\talice\tbacked,spare" in lines
+    assert lines[-2:] == [f"end\t{len(lines) - 2}", ""]
+    kinds = {line.split("\t")[0] for line in render(changed(adopt="backed")).split("\n")[:-1]}
+    assert kinds == set(re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_a_text_cut_anywhere_is_refused() -> None:
+    for length in range(len(TEXT)):
+        with pytest.raises(ValueError, match="the text is cut"):
+            parse(TEXT[:length])
+
+
+def with_line(old: str, new: str) -> str:
+    """The text with one line replaced (``""`` removes it) and a fitting end line."""
+    assert f"\n{old}\n" in "\n" + TEXT
+    body = ("\n" + TEXT).replace(f"\n{old}\n", f"\n{new}\n" if new else "\n", 1)[1:]
+    lines = body.split("\n")[:-2]
+    return "\n".join([*lines, f"end\t{len(lines)}", ""])
+
+
+FIRST, *_ = TEXT.split("\n")
+USER = "user\tpa\talice\tbacked,spare"
+ACCOUNT = next(line for line in TEXT.split("\n") if line.startswith("account\tpb"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        (FIRST, FIRST.replace("\t1\t", "\t2\t", 1), "Line 1 .*version 2, this release reads version 1"),
+        (FIRST, FIRST.replace("enforce", "on"), "Line 1 .*on"),
+        (FIRST, "", "Line 1 .*'contract' where the first line"),
+        (USER, FIRST, "a record is expected"),
+        ("array\t50", "", "no array line"),
+        ("array\t50", "array\t50\narray\t50", "Line 4 .*array comes twice"),
+        ("array\t50", "array\t050", "Line 3 .*'050' where a whole number"),
+        ("array\t50", "array\t-1", "'-1' where a whole number"),
+        ("array\t50", "array\t9007199254740992", "'9007199254740992' where a whole number"),
+        ("array\t50", "array\t٣", "where a whole number"),
+        ("array\t50", "array\t50\t1", "2 fields where 1 are expected"),
+        ("array\t50", "array\t", "a field is empty"),
+        ("array\t50", "\n", "unknown record ''"),
+        ("array\t50", "sbudget_table\t1", "unknown record"),
+        ("horizons\t14400\t28800", "horizons\t14400\t14400", "do not ascend"),
+        ("horizons\t14400\t28800", "horizons\t0\t28800", "do not ascend"),
+        ("horizons\t14400\t28800", "horizons\t14400\t28801", "last horizon is not the cap"),
+        ("horizons\t14400\t28800", "", "an account before the horizons"),
+        ("qos\tbacked\tspare", "qos\tbacked\tbacked", "both managed and a spare twin"),
+        ("qos\tbacked\tspare", "qos\tbacked\tspare\nqos\tbacked\tlow", "'backed' comes twice"),
+        ("operator\tslurm\t64", "adopt\tspare", "'spare' is no managed QOS"),
+        ("operator\tslurm\t64", "adopt\tbacked\nadopt\tbacked", "or a second one"),
+        ("operator\tslurm\t64", "operator\tslurm\t64\noperator\tx\t64", "64 comes twice"),
+        ("partition\tgpu\t3600\t1\t86400", "partition\tgpu\t3600\tyes\t86400", "'yes' where 0 or 1"),
+        ("partition\tgpu\t3600\t1\t86400", "", "partition 'gpu' is not known"),
+        (ACCOUNT, ACCOUNT + "\t0", "10 fields where 9 are expected"),
+        (ACCOUNT, ACCOUNT + "\n" + ACCOUNT, "comes twice"),
+        (ACCOUNT, ACCOUNT.replace("-1760400000", "-0"), "'-0' where a whole number"),
+        (USER, USER + "\n" + USER, "comes twice"),
+    ],
+)
+def test_what_is_wrong_is_named(old: str, new: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        parse(with_line(old, new))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        changed(cluster="al\tpha"),
+        changed(cluster=""),
+        changed(cluster="a\nend\t1"),
+        changed(ahead=-1),
+        changed(ahead=2**53),
+        changed(users=(UserLine("pa", "alice", ("a,b",)),)),
+        changed(users=(UserLine("pa", "alice", ("-",)),)),
+        changed(users=(UserLine("pa", "alice", ()), UserLine("pa", "alice", ()))),
+        changed(twins=MappingProxyType({"a": "b", "b": "c"})),
+        changed(horizons=()),
+        changed(accounts=(*TABLE.accounts, TABLE.accounts[0])),
+    ],
+)
+def test_what_the_format_cannot_hold_is_not_written(bad: DecisionTable) -> None:
+    with pytest.raises(ValueError, match=r"table|Line"):
+        render(bad)
+
+
+def test_look_ups() -> None:
+    assert TABLE.by_user["pa", "alice"] == {"backed", "spare"}
+    assert TABLE.by_account["pb", "a100"].left[0] < 0
+    assert TABLE.by_partition["cpu"].shapes == ()
