@@ -315,7 +315,14 @@ def test_jobs_that_name_no_qos_are_adopted(plugin: Plugin) -> None:
     for default in ("normal", None):
         assert outcome(plugin, default_qos=default, **hours(1, 1))[0] == BACKED
     assert outcome(plugin, default_qos="urgent", **hours(1, 1))[0] == (None, None)
-    assert outcome(plugin, qos="normal", **hours(1, 1))[0] == ("normal", None)
+    assert outcome(plugin, qos="normal", default_qos="normal", **hours(1, 1))[0] == ("normal", None)
+
+
+@pytest.mark.parametrize(("left", "expected"), [(62, SPARE), (63, BACKED)])
+def test_thousandths_are_rounded_up(plugin: Plugin, left: int, expected: tuple[str, int]) -> None:
+    amounts = (left * 4 * HOUR, left * 4 * HOUR)
+    republish(plugin, changed(generation=8, accounts=(replace(TABLE.accounts[0], left=amounts),)))
+    assert outcome(plugin, min_cpus=1, comment="min-runtime=4h")[0] == expected, "1 of 128 CPUs: 62.5 thousandths"
 
 
 def test_numbers_that_are_none(plugin: Plugin) -> None:
