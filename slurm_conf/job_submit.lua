@@ -30,9 +30,10 @@ local INVALID_TIME_LIMIT = slurm.ESLURM_INVALID_TIME_LIMIT or 2051
 local function fail(text) error(text, 0) end
 
 local function split(text, separator)
-    local found = {}
+    local found, count = {}, 0
     for part in (text .. separator):gmatch("([^" .. separator .. "]*)" .. separator) do
-        found[#found + 1] = part
+        count = count + 1
+        found[count] = part
     end
     return found
 end
@@ -97,17 +98,18 @@ end
 
 ------------------------------------------------------------------------------------------- the table
 
-local function natural(text)
-    if not (text == "0" or text:find("^[1-9]%d*$")) or #text > 16 or tonumber(text) > LARGEST then
+local function whole(text)
+    local number = text == "0" and 0 or (text:find("^%-?[1-9]%d*$") and tonumber(text))
+    if not number or number > LARGEST or number < -LARGEST then
         fail("'" .. text .. "' where a whole number is expected")
     end
-    return tonumber(text) + 0.0
+    return number + 0.0
 end
 
-local function whole(text)
-    if text == "-0" then fail("'-0' where a whole number is expected") end
-    if text:sub(1, 1) == "-" then return -natural(text:sub(2)) end
-    return natural(text)
+local function natural(text)
+    local number = whole(text)
+    if number < 0 then fail("'" .. text .. "' where a whole number of at least 0 is expected") end
+    return number
 end
 
 local function flag(text)
