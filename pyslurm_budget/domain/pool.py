@@ -137,7 +137,7 @@ class PoolMap:
     def price(self, request: Request, pools: Iterable[str], partitions: Iterable[str], *, largest: bool) -> int:
         """Rate of a pending request in thousandths: the dearest shape that it may land on."""
         shapes = self.dearest(pools, partitions)
-        if request.exclusive and shapes:
-            return max(shape.gpus for shape in shapes) * MILLI * request.nodes_min
         rates = [shape.charge(request.gpus, request.cpus, request.memory_mb, largest=largest) for shape in shapes]
+        if request.exclusive and shapes:
+            rates.append(max(shape.gpus for shape in shapes) * MILLI * request.nodes_min)
         return max(rates, default=request.gpus * MILLI)

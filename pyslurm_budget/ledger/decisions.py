@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from pyslurm_budget.errors import LedgerError
 from pyslurm_budget.ledger import rows, tables
@@ -86,6 +86,19 @@ class Decisions(Base):
                     raise LedgerError(f"intent {intent_id} is closed ({row.state}) and cannot become {state}")
                 return
             connection.execute(update(t).where(*where).values(state=state, outcome=outcome, closed=closed))
+
+    def move_intents(self, moves: Iterable[tuple[int, str, str]], now: int) -> None:
+        """Advance many intents in one transaction; closed ones stay as they are."""
+        t = tables.action
+        rows = [
+            {"b_id": i, "b_state": state, "b_outcome": outcome, "b_closed": None if state in OPEN else now}
+            for i, state, outcome in moves
+        ]
+        where = (t.c.cluster == self._cluster, t.c.id == bindparam("b_id"), t.c.state.in_(OPEN))
+        values = {name: bindparam(f"b_{name}") for name in ("state", "outcome", "closed")}
+        if rows:
+            with self._begin() as connection:
+                connection.execute(update(t).where(*where).values(values), rows)
 
     def open_intents(self) -> tuple[Intent, ...]:
         """Intents that were begun and not closed."""

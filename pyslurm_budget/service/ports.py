@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyslurm_budget.domain.budget import Budget
     from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot, WorkClass
@@ -29,6 +29,18 @@ class LiveCluster(Protocol):
         """Read one record; ``None`` only if slurmctld says that it knows no such job."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """One update of one record; ``None`` leaves a value as it is. ``reservation`` ``""`` takes the job out of it."""
+
+    ref: str
+    qos: str | None = None
+    site_factor: int | None = None
+    time_limit: int | None = None
+    unlimited: bool = False
+    reservation: str | None = None
+
+
 class Commands(Protocol):
     """Changes to Slurm. Each raises SlurmRefusedError (this job, with Slurm's words) or a larger failure."""
 
@@ -43,6 +55,9 @@ class Commands(Protocol):
         reservation: str | None = None,
     ) -> None:
         """Change one record in one update. ``time_limit`` in seconds; ``unlimited`` sends UNLIMITED instead."""
+
+    def update_many(self, updates: Sequence[JobUpdate]) -> Mapping[str, str]:
+        """Change many records, each in one update; returns Slurm's words by the ref of each that it refused."""
 
     def requeue(self, ref: str) -> None:
         """``scontrol requeue Incomplete``: does nothing, and says nothing, if the run has ended already."""
@@ -214,6 +229,9 @@ class Ledger(Protocol):
 
     def move_intent(self, intent_id: int, state: str, outcome: str, now: int) -> None:
         """Advance one intent."""
+
+    def move_intents(self, moves: Iterable[tuple[int, str, str]], now: int) -> None:
+        """Advance many intents, each (id, state, outcome), in one transaction; closed ones stay as they are."""
 
     def open_intents(self) -> tuple[Intent, ...]:
         """Intents in state ``intent`` or ``sent``."""

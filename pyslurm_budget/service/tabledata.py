@@ -48,13 +48,14 @@ def decision_table(
 ) -> DecisionTable:
     """The table of this cycle: what is left once every pending admission has been entered."""
     policy = situation.policy
+    requeue = situation.snapshot.controller.settings.get("JobRequeue", "1") == "1"
     return DecisionTable(
         generation=generation,
         snapshot=situation.now,
         stale_after=situation.now + policy.stale_after,
         cluster=situation.snapshot.controller.cluster,
         mode=situation.mode,
-        contract=ContractLine(policy.cap, policy.default_contract, policy.floor),
+        contract=ContractLine(policy.cap, policy.default_contract, policy.floor, requeue),
         ahead=policy.array_ahead,
         backed_base=BACKED_BASE,
         spare_base=SPARE_BASE,

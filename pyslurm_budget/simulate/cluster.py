@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyslurm_budget.domain.model import Job, RunRecord, Snapshot
+    from pyslurm_budget.service.ports import JobUpdate
     from pyslurm_budget.simulate.shapes import ClusterSpec, Event, SubmitHook, SubmitSpec
 
 Fault = Literal["live", "accounting", "commands"]
@@ -189,6 +190,23 @@ class SimulatedCluster:
             unlimited=unlimited,
             reservation=reservation,
         )
+
+    def update_many(self, updates: Sequence[JobUpdate]) -> dict[str, str]:
+        """See the port."""
+        refused: dict[str, str] = {}
+        for u in updates:
+            try:
+                self.update_job(
+                    u.ref,
+                    qos=u.qos,
+                    site_factor=u.site_factor,
+                    time_limit=u.time_limit,
+                    unlimited=u.unlimited,
+                    reservation=u.reservation,
+                )
+            except SlurmRefusedError as error:
+                refused[u.ref] = str(error)
+        return refused
 
     def requeue(self, ref: str) -> None:
         """See the port; owners use the same."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from pyslurm_budget.domain.times import slurm_minutes
 from pyslurm_budget.errors import SlurmPermissionError, SlurmRefusedError, UsageError
+from pyslurm_budget.service.ports import JobUpdate
 from pyslurm_budget.slurm.failures import failure, sentence
 
 if TYPE_CHECKING:
@@ -24,33 +24,22 @@ _SITE_FACTOR = 2_147_483_645  # larger ones are ignored with "Value ignored"
 _NO_RESERVATION = ("requested reservation is invalid", "does not exist", "reservation not found")
 
 
-@dataclass(frozen=True, slots=True)
-class JobUpdate:
-    """One update of one record; ``None`` leaves a value as it is. ``reservation`` ``""`` takes the job out of it."""
-
-    ref: str
-    qos: str | None = None
-    site_factor: int | None = None
-    time_limit: int | None = None
-    unlimited: bool = False
-    reservation: str | None = None
-
-    def words(self) -> list[str]:
-        """The arguments of ``scontrol update``; raises UsageError for what scontrol would read as something else."""
-        found = [f"jobid={_checked_ref(self.ref)}"]
-        if self.qos is not None:
-            found.append(f"qos={_checked_name(self.qos)}")
-        if self.site_factor is not None:
-            if abs(self.site_factor) > _SITE_FACTOR:
-                raise UsageError(f"SiteFactor {self.site_factor} of job {self.ref} is beyond what Slurm takes.")
-            found.append(f"sitefactor={self.site_factor}")
-        if self.unlimited:
-            found.append("timelimit=UNLIMITED")
-        elif self.time_limit is not None:
-            found.append(f"timelimit={slurm_minutes(self.time_limit)}")
-        if self.reservation is not None:
-            found.append(f"reservationname={_checked_name(self.reservation)}")
-        return found
+def words(update: JobUpdate) -> list[str]:
+    """The arguments of ``scontrol update``; raises UsageError for what scontrol would read as something else."""
+    found = [f"jobid={_checked_ref(update.ref)}"]
+    if update.qos is not None:
+        found.append(f"qos={_checked_name(update.qos)}")
+    if update.site_factor is not None:
+        if abs(update.site_factor) > _SITE_FACTOR:
+            raise UsageError(f"SiteFactor {update.site_factor} of job {update.ref} is beyond what Slurm takes.")
+        found.append(f"sitefactor={update.site_factor}")
+    if update.unlimited:
+        found.append("timelimit=UNLIMITED")
+    elif update.time_limit is not None:
+        found.append(f"timelimit={slurm_minutes(update.time_limit)}")
+    if update.reservation is not None:
+        found.append(f"reservationname={_checked_name(update.reservation)}")
+    return found
 
 
 class SlurmCommands:
@@ -71,7 +60,7 @@ class SlurmCommands:
     ) -> None:
         """Change one record in one update; raises SlurmRefusedError with Slurm's words, or a larger failure."""
         update = JobUpdate(ref, qos, site_factor, time_limit, unlimited, reservation)
-        self._runner.read("scontrol", "update", *update.words())
+        self._runner.read("scontrol", "update", *words(update))
 
     def update_many(self, updates: Sequence[JobUpdate]) -> dict[str, str]:
         """Send many updates to one scontrol (0.6 s for 500, against 5.9 s for a process each).
@@ -83,7 +72,7 @@ class SlurmCommands:
         """
         if not updates:
             return {}
-        lines = ["update " + " ".join(update.words()) for update in updates]
+        lines = ["update " + " ".join(words(update)) for update in updates]
         answer = self._runner.run("scontrol", stdin="\n".join(lines) + "\nquit\n")
         if answer.status == 0:
             return {}
@@ -124,7 +113,7 @@ class SlurmCommands:
         refused: dict[str, str] = {}
         for update in updates:
             try:
-                self._runner.read("scontrol", "update", *update.words())
+                self._runner.read("scontrol", "update", *words(update))
             except (SlurmRefusedError, SlurmPermissionError) as error:
                 refused[update.ref] = str(error)
         return refused

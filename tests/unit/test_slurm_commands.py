@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyslurm_budget.errors import SlurmctldError, SlurmPermissionError, SlurmRefusedError, UsageError
-from pyslurm_budget.slurm.commands import JobUpdate, SlurmCommands
+from pyslurm_budget.service.ports import JobUpdate
+from pyslurm_budget.slurm.commands import SlurmCommands, words
 from pyslurm_budget.slurm.run import Runner
 from tests.unit.slurm_fakes import Fakes, make
 
@@ -84,16 +85,16 @@ def test_only_one_record_can_be_addressed(ref: str) -> None:
 @given(st.text(max_size=20))
 def test_no_name_becomes_another_argument(name: str) -> None:
     try:
-        words = JobUpdate("1", qos=name).words()
+        found = words(JobUpdate("1", qos=name))
     except UsageError:
         return
-    assert words == ["jobid=1", f"qos={name}"]
+    assert found == ["jobid=1", f"qos={name}"]
     assert not set(name) & set(" \n\t'\"=,;")
 
 
 def test_a_site_factor_that_slurm_would_ignore_is_refused() -> None:
     with pytest.raises(UsageError, match="beyond"):
-        JobUpdate("1", site_factor=2_147_483_646).words()
+        words(JobUpdate("1", site_factor=2_147_483_646))
 
 
 def many(*refs: str) -> list[JobUpdate]:
