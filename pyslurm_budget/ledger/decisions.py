@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from pyslurm_budget.errors import LedgerError
 from pyslurm_budget.ledger import rows, tables
@@ -94,7 +94,8 @@ class Decisions(Base):
             {"b_id": i, "b_state": state, "b_outcome": outcome, "b_closed": None if state in OPEN else now}
             for i, state, outcome in moves
         ]
-        where = (t.c.cluster == self._cluster, t.c.id == bindparam("b_id"), t.c.state.in_(OPEN))
+        is_open = or_(*(t.c.state == state for state in OPEN))  # in_() does not go with many rows at once
+        where = (t.c.cluster == self._cluster, t.c.id == bindparam("b_id"), is_open)
         values = {name: bindparam(f"b_{name}") for name in ("state", "outcome", "closed")}
         if rows:
             with self._begin() as connection:
