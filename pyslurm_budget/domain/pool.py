@@ -123,7 +123,9 @@ class PoolMap:
         nodes = [self.by_name[name] for name in names if name in self.by_name]
         return Shape(sum(n.gpus for n in nodes), sum(n.cpus for n in nodes), sum(n.memory_mb for n in nodes))
 
-    def dearest(self, pools: Iterable[str], partitions: Iterable[str] = ()) -> tuple[Shape, ...]:
+    def dearest(
+        self, pools: Iterable[str], partitions: Iterable[str] = (), gpu_type: str | None = None
+    ) -> tuple[Shape, ...]:
         """The different node shapes that a request may land on; its price is the dearest of them."""
         allowed = [self.partition_nodes.get(p, frozenset()) for p in partitions]
         found = {
@@ -131,12 +133,13 @@ class PoolMap:
             for pool in pools
             for node in self.members.get(pool, ())
             if not allowed or any(node.name in names for names in allowed)
+            if gpu_type is None or node.gpu_type == gpu_type
         }
         return tuple(sorted(found, key=lambda s: (s.gpus, s.cpus, s.memory_mb)))
 
     def price(self, request: Request, pools: Iterable[str], partitions: Iterable[str], *, largest: bool) -> int:
         """Rate of a pending request in thousandths: the dearest shape that it may land on."""
-        shapes = self.dearest(pools, partitions)
+        shapes = self.dearest(pools, partitions, request.gpu_type)
         rates = [shape.charge(request.gpus, request.cpus, request.memory_mb, largest=largest) for shape in shapes]
         if request.exclusive and shapes:
             rates.append(max(shape.gpus for shape in shapes) * MILLI * request.nodes_min)
