@@ -53,11 +53,16 @@ def pool_capacity(
         low, high = max(at, begin), min(at + hour, now)
         hours.append((low, high, _amount(known.get(at), high - low, size)))
         at += hour
-    total = sum(amount for _, _, amount in hours)
-    least = window * in_service // LEAST_PART
-    if total < least:
-        hours = [(low, high, (high - low) * in_service // LEAST_PART) for low, high, _ in hours]
+    if sum(amount for _, _, amount in hours) < _least(window, in_service):
+        hours = [
+            (low, high, _least(high - begin, in_service) - _least(low - begin, in_service)) for low, high, _ in hours
+        ]
     return PoolCapacity(tuple(hours))
+
+
+def _least(length: int, in_service: int) -> int:
+    """The least capacity of the first ``length`` seconds; differences of it add up without loss."""
+    return length * in_service // LEAST_PART
 
 
 def _amount(sample: HourSample | None, length: int, size: int) -> int:
