@@ -61,18 +61,23 @@ end
 
 -------------------------------------------------------------------------------------------- words
 
-local function tenths_of(amount, unit) -- to the nearest whole number, halves away from 0
+local function rounded(amount, unit) -- to the nearest whole number, halves away from 0
     local whole = math.floor((2 * math.abs(amount) + unit) / (2 * unit))
     return amount < 0 and -whole or whole
 end
 
 local function gpu_hours(amount)
-    local tenths = tenths_of(amount, 360000)
+    local thousandths = rounded(amount, 3600)
+    if thousandths ~= 0 and math.abs(thousandths) < 1000 then
+        local text = string.format("%s0.%03d", thousandths < 0 and "-" or "", math.abs(thousandths))
+        return (text:gsub("0+$", ""))
+    end
+    local tenths = rounded(amount, 360000)
     if math.abs(tenths) < 100 and tenths % 10 ~= 0 then
         local size = math.abs(tenths)
         return string.format("%s%d.%d", tenths < 0 and "-" or "", math.floor(size / 10), size % 10)
     end
-    local text = string.format("%d", tenths_of(amount, 3600000))
+    local text = string.format("%d", rounded(amount, 3600000))
     local more
     repeat text, more = text:gsub("^(-?%d+)(%d%d%d)", "%1,%2") until more == 0
     return text

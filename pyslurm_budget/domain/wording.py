@@ -20,7 +20,11 @@ def rounded(amount: int, unit: int) -> int:
 
 
 def gpu_hours(amount: int) -> str:
-    """mGPU-s as GPU-hours: ``0.4``, ``9.5``, ``648``, ``26,904``; a decimal only below 10, if it says more."""
+    """mGPU-s as GPU-hours: ``0.011``, ``9.5``, ``648``, ``26,904``: thousandths below 1, tenths below 10, if they
+    say more."""
+    thousandths = rounded(amount, MGPU_S_PER_GPU_H // 1000)
+    if 0 < abs(thousandths) < 1000:
+        return _decimal(thousandths, 3).rstrip("0")
     tenths = rounded(amount, MGPU_S_PER_GPU_H // 10)
     if abs(tenths) >= _WHOLE_FROM * 10 or tenths % 10 == 0:
         return f"{rounded(amount, MGPU_S_PER_GPU_H):,}"
