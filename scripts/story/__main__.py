@@ -12,8 +12,9 @@ from pathlib import Path
 
 import steps_rules
 import steps_safety
-from narrator import Narrator
 from place import Site
+
+from pyslurm_budget.render.narrator import Narrator
 
 FOLDER = Path("/var/tmp/sbudget-quickstart")
 BASE_PORT = 19800

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from narrator import Narrator
     from place import Site
+
+    from pyslurm_budget.render.narrator import Narrator
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from narrator import Narrator
     from place import Site
+
+    from pyslurm_budget.render.narrator import Narrator
 
 GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
 

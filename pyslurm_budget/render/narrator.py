@@ -1,4 +1,4 @@
-"""Tells a story step by step, and remembers whether each step held."""
+"""Tells a story step by step, and remembers whether each step held: on a real Slurm and on the simulated cluster."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ class StepFailedError(Exception):
 class Narrator:
     """Prints steps, what is done in them, and each check as kept or failed."""
 
-    def __init__(self) -> None:
-        """Colours only on a terminal."""
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        """Colours only on a terminal. ``clock`` and ``pause`` are the time of the cluster that the story is about."""
         self._colour = sys.stdout.isatty()
+        self._clock = clock
+        self._pause = pause
         self.failed: list[str] = []
         self.held = 0
         self._began = time.monotonic()
@@ -53,13 +57,13 @@ class Narrator:
             raise StepFailedError
 
     def wait(self, text: str, condition: Callable[[], object], seconds: float) -> None:
-        """A check that may take a while: asked twice a second."""
-        began = time.monotonic()
+        """A check that may take a while: asked again after every pause."""
+        began = self._clock()
         found = condition()
-        while not found and time.monotonic() - began < seconds:
-            time.sleep(0.5)
+        while not found and self._clock() - began < seconds:
+            self._pause(0.5)
             found = condition()
-        self.check(bool(found), f"{text} (after {time.monotonic() - began:.0f} s)", f"not within {seconds:.0f} s")
+        self.check(bool(found), f"{text} (after {self._clock() - began:.0f} s)", f"not within {seconds:.0f} s")
 
     def _mark(self, held: bool, text: str) -> None:
         word = "kept  " if held else "FAILED"
