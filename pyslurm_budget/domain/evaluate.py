@@ -72,6 +72,15 @@ def evaluate(situation: Situation, *, halted: Reason | None = None) -> Evaluatio
     return Evaluation(plan, books, classes)
 
 
+def drains(situation: Situation) -> list[Action]:
+    """Only what empties draining nodes, within the caps: all that may go on while accounting cannot be read."""
+    if guard.quiet(situation) is not None:
+        return []
+    runs = [found for pool in pools_of(situation) for found in drained_runs(situation, pool)[0]]
+    actions = [_requeue(situation, run, ActionKind.DRAIN, reason, None) for run, reason in runs]
+    return guard.capped(situation, actions)[0]
+
+
 def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list[Action], list[Reason]]:
     notes: list[Reason] = []
     requeues: list[Action] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
@@ -96,7 +96,7 @@ class Decisions(Base):
         ]
         is_open = or_(*(t.c.state == state for state in OPEN))  # in_() does not go with many rows at once
         where = (t.c.cluster == self._cluster, t.c.id == bindparam("b_id"), is_open)
-        values = {name: bindparam(f"b_{name}") for name in ("state", "outcome", "closed")}
+        values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in ("state", "outcome", "closed")}
         if rows:
             with self._begin() as connection:
                 connection.execute(update(t).where(*where).values(values), rows)

@@ -49,9 +49,13 @@ class Applier:
         return self._settle(self._ledger.open_intents(), by_ref(jobs), ended, now)
 
     def apply(
-        self, cycle: int, actions: Sequence[Action], ended: Callable[[RunKey], str | None], now: int
+        self, cycle: int, actions: Sequence[Action], ended: Callable[[RunKey], str | None] | None, now: int
     ) -> tuple[Intent, ...]:
-        """Carry out the actions; returns the intents that are closed by now (a requeue usually is not)."""
+        """Carry out the actions; returns the intents that are closed by now (a requeue usually is not).
+
+        ``ended`` tells the accounting state of a run that has ended. Without it (accounting cannot be read) nothing is
+        read back: whether a job that is gone was lost cannot be told, and waits for a cycle that can tell.
+        """
         if not actions:
             return ()
         self._step("write-intents")
@@ -63,6 +67,8 @@ class Applier:
         for intent in ready:
             if intent.action.kind.is_requeue:
                 self._requeue(intent, now)
+        if ended is None:
+            return ()
         self._step("read-back")
         waiting = self._ledger.open_intents()
         closed = self._settle(waiting, by_ref(self._live.jobs()), ended, now)

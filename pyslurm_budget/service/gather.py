@@ -52,8 +52,14 @@ class Gatherer:
 
     def sync(self) -> tuple[int, dict[RunKey, RunFacts]]:
         """Read accounting; returns how many rows changed, and the runs that overlap the window."""
-        reader = Sync(self._accounting, self._ledger, self._maker, self._mode, self._admissions, self._snapshot.now)
-        return reader.run(self._books)
+        return self._reader().run(self._books)
+
+    def _reader(self) -> Sync:
+        return Sync(self._accounting, self._ledger, self._maker, self._mode, self._admissions, self._snapshot.now)
+
+    def without_accounting(self) -> dict[RunKey, RunFacts]:
+        """The runs as far as they are known while slurmdbd does not answer."""
+        return self._reader().without_accounting()
 
     def situation(self, runs: dict[RunKey, RunFacts]) -> Situation:
         """Freeze the contracts of new runs, note how those of ended ones ended, and put everything together."""

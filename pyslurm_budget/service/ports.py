@@ -262,6 +262,9 @@ class Ledger(Protocol):
     def save_budgets(self, budgets: Iterable[Budget], now: int, who: str, why: str) -> None:
         """Make this the tree; what changed is added to the history with who, when and why."""
 
+    def save_class_map(self, twins: Mapping[str, str], now: int) -> None:
+        """Remember the class map (managed QOS and their spare twins) in force from ``now`` on, if it changed."""
+
     def get(self, name: str) -> str | None:
         """A small named value (``enforce_since``, ``breaker``, ``generation``...)."""
 

@@ -10,11 +10,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import guard
-from pyslurm_budget.domain.evaluate import Evaluation, evaluate
+from pyslurm_budget.domain.evaluate import Evaluation, drains, evaluate
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.plan import Plan, Reason
 from pyslurm_budget.domain.situation import Situation
-from pyslurm_budget.errors import SbudgetError
+from pyslurm_budget.errors import SbudgetError, SlurmdbdError
 from pyslurm_budget.service.apply import Applier
 from pyslurm_budget.service.gather import ENFORCED_SINCE, RESUMED, Gatherer
 from pyslurm_budget.service.ports import CycleRecord, Intent
@@ -142,7 +142,14 @@ class Reconciler:
         gatherer = self._gatherer(snapshot, mode)
         if mode is Mode.ENFORCE and ports.ledger.get(ENFORCED_SINCE) is None:
             ports.ledger.put(ENFORCED_SINCE, str(snapshot.now))
-        changed, runs = gatherer.sync()
+        try:
+            changed, runs = gatherer.sync()
+        except SlurmdbdError:
+            if mode is Mode.ENFORCE:
+                timer.begin("drain")
+                self._drain_only(cycle, gatherer, snapshot)
+            raise
+        ports.ledger.save_class_map(self._settings.policy.classes.twins, snapshot.now)
         timer.begin("settle")
         applier = Applier(ports.live, ports.commands, ports.ledger, self._settings.policy, self._step)
         ended = self._ended(runs)
@@ -166,6 +173,16 @@ class Reconciler:
         counts = {"jobs": len(snapshot.jobs), "nodes": len(snapshot.nodes), "rows": changed}
         counts |= {"budgets": len(plan.budgets), "actions": len(plan.actions)}
         return CycleResult(cycle, mode, apply, plan, closed, timer.stages, counts, generation, plan.notes)
+
+    def _drain_only(self, cycle: int, gatherer: Gatherer, snapshot: Snapshot) -> None:
+        """While slurmdbd does not answer nobody is demoted or displaced and the last table stays; but nodes are
+        emptied: that needs only the live runs, and contracts that are known (a run without one is left alone)."""
+        ports = self._ports
+        runs = gatherer.without_accounting()
+        applier = Applier(ports.live, ports.commands, ports.ledger, self._settings.policy, self._step)
+        situation = gatherer.situation(runs)
+        if self._halted(situation, Mode.ENFORCE) is None:
+            applier.apply(cycle, drains(situation), None, snapshot.now)
 
     def _gatherer(self, snapshot: Snapshot, mode: Mode) -> Gatherer:
         return Gatherer(self._ports.accounting, self._ports.ledger, self._settings.policy, mode, snapshot)

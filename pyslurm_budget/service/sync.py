@@ -55,6 +55,17 @@ class Sync:
             self.ledger.put(WHOLE_READ, str(self.now))
         return changed, {run.key: run for run in self.ledger.runs_between(self.now - window, self.now + 1)}
 
+    def without_accounting(self) -> dict[RunKey, RunFacts]:
+        """Every run that overlaps the window as far as it is known, where accounting cannot be read: what the ledger
+        has, and the live runs. Nothing is written, so the watermark stays where it was."""
+        known = {run.key: run for run in self.ledger.runs_between(self.now - self.maker.policy.window, self.now + 1)}
+        for job in self.maker.snapshot.jobs:
+            if job.state in LIVE and job.key not in known:
+                fact = self.maker.from_job(job, WorkClass.BACKED)
+                if fact is not None:
+                    known[job.key] = fact
+        return known
+
     def _since(self, live: frozenset[RunKey]) -> tuple[int, bool]:
         """Where to read from, and whether that is the whole window. Runs that the ledger has open and slurmctld no
         longer has ended some time ago: the read begins at their start."""
