@@ -22,15 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Classes:
-    """The outcome: admissions by ref, and each pool's order of backed and of spare candidates, best first.
-
-    ``pending_rate`` is what is admitted and not running yet, per (budget, pool): it counts under the ceiling.
-    """
+    """The outcome: admissions by ref, and each pool's order of backed and of spare candidates, best first."""
 
     admissions: dict[str, Admission] = field(default_factory=dict)
     backed: dict[str, list[Candidate]] = field(default_factory=dict)
     spare: dict[str, list[Candidate]] = field(default_factory=dict)
-    pending_rate: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 class Admitter:
@@ -43,7 +39,6 @@ class Admitter:
         self._sequence = situation.next_sequence
         self._admitted: dict[str, Reason] = {}
         self._refused: dict[str, Reason] = {}
-        self._pending_rate: dict[tuple[str, str], int] = {}
         self._ahead: dict[int, int] = {}
 
     def decide(self, candidates: tuple[Candidate, ...]) -> Classes:
@@ -61,7 +56,6 @@ class Admitter:
             classes.spare[pool] = self._spare_order(pool, rest)
         for candidate in candidates:
             classes.admissions[candidate.ref] = self._admission(candidate)
-        classes.pending_rate = self._pending_rate
         return classes
 
     def _may_be_backed(self, c: Candidate) -> bool:
@@ -129,8 +123,7 @@ class Admitter:
             self._refused[c.ref] = Reason("array-ahead", {"ahead": self._situation.policy.array_ahead})
             return
         for pool in c.pools:
-            extra = self._pending_rate.get((c.budget, pool), 0)
-            refusal = self._books.refusal(c.budget, pool, c.price, extra_rate=extra)
+            refusal = self._books.refusal(c.budget, pool, c.price)
             if refusal is not None:
                 self._refused[c.ref] = _refused(c, pool, refusal)
                 return
@@ -145,8 +138,6 @@ class Admitter:
             self._ahead[c.job.array_job_id] = self._ahead.get(c.job.array_job_id, 0) + 1
         for pool in c.pools:
             self._books.commit(c.budget, pool, c.price)
-            key = (c.budget, pool)
-            self._pending_rate[key] = self._pending_rate.get(key, 0) + c.price.rate
 
     def _admission(self, c: Candidate) -> Admission:
         """The record of the decision; an admission that goes on keeps its time and its sequence."""

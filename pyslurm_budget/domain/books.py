@@ -47,7 +47,10 @@ class Use:
 
 @dataclass(slots=True)
 class Book:
-    """One budget in one pool. ``charged[i]`` and ``committed[i]`` belong to the segment that ends at horizon i."""
+    """One budget in one pool. ``charged[i]`` and ``committed[i]`` belong to the segment that ends at horizon i.
+
+    ``contract_rate`` is the rate of everything inside contracts, running or admitted: at most ``ceiling``.
+    """
 
     allowance: int
     line: int
@@ -64,6 +67,11 @@ class Book:
     def left(self) -> list[int]:
         """What new contracts may use until each horizon."""
         return [self.line - c - p for c, p in zip(self.charged, self.committed, strict=True)]
+
+    @property
+    def ceiling_left(self) -> int:
+        """Rate that may still be put under contract at this time."""
+        return self.ceiling - self.contract_rate
 
     @property
     def headroom(self) -> int:
@@ -147,24 +155,20 @@ class Books:
                     _enter(book, use.user, amounts, backed=backed)
 
     def commit(self, budget: str, pool: str, price: Price) -> None:
-        """Promise a contract: of a running run (the rest of it) or of an admitted pending job."""
+        """Promise a contract, of a running run (the rest of it) or of an admitted pending job: it counts at every
+        horizon and under the ceiling, at the budget and its ancestors."""
         for name in self.path(budget):
             book = self.books[name, pool]
+            book.contract_rate += price.rate
             for i, h in enumerate(self.grid):
                 book.committed[i] += price.rate * min(h, price.length)
 
     def run_contract(self, budget: str, user: str, pool: str, price: Price) -> None:
-        """Enter a running run's contract: promised, counted in the load, and inside the ceiling while it lasts."""
+        """Enter a running run's contract: promised, and counted in the load."""
         if price.length <= 0:
             return
         self.commit(budget, pool, price)
         self.add_load(budget, user, pool, price.amount)
-        self.occupy(budget, pool, price.rate)
-
-    def occupy(self, budget: str, pool: str, rate: int) -> None:
-        """Count a rate inside contracts, at the budget and its ancestors."""
-        for name in self.path(budget):
-            self.books[name, pool].contract_rate += rate
 
     def add_load(self, budget: str, user: str, pool: str, amount: int) -> None:
         """Count an outstanding contract in the load (design 4.5: the order is made job by job)."""
@@ -181,29 +185,32 @@ class Books:
             book.spare_used += amount
             book.user_all[user] += amount
 
-    def refusal(self, budget: str, pool: str, price: Price, *, extra_rate: int = 0) -> Refusal | None:
-        """``None`` if the contract fits at every horizon, at the budget and every ancestor; else where it does not.
+    def limits(self, budget: str, pool: str) -> list[tuple[str, Book]]:
+        """Every book that a contract must fit into, from the budget up to its root, by the budget's id.
 
-        ``extra_rate`` is what is admitted but not running yet, for the ceiling of the budget itself.
+        A budget with children pays for jobs of its own account with what it has not handed out to them (design 4.1):
+        the implicit child's book comes first, under the budget's own id.
         """
-        for name in self.path(budget):
-            book = self.books[name, pool]
+        own = [(budget, self.direct(budget, pool))] if self.tree.children.get(budget) else []
+        return own + [(name, self.books[name, pool]) for name in self.path(budget)]
+
+    def refusal(self, budget: str, pool: str, price: Price) -> Refusal | None:
+        """``None`` if the contract fits at every horizon and under every ceiling, at the budget and every ancestor;
+        else where it does not."""
+        limits = self.limits(budget, pool)
+        for name, book in limits:
             for h, left in zip(self.grid, book.left(), strict=True):
                 needed = price.rate * min(h, price.length)
                 if needed > left:
                     return Refusal(name, "headroom", min(book.left()), price.amount)
-        own = self.books[budget, pool]
-        if own.contract_rate + extra_rate + price.rate > own.ceiling:
-            return Refusal(budget, "ceiling", max(0, own.ceiling - own.contract_rate - extra_rate), price.rate)
+        for name, book in limits:
+            if price.rate > book.ceiling_left:
+                return Refusal(name, "ceiling", max(0, book.ceiling_left), price.rate)
         return None
 
     def over(self, budget: str, pool: str) -> str | None:
         """The budget or ancestor that has already used more than its line: only then is a promise recalled."""
-        for name in self.path(budget):
-            book = self.books[name, pool]
-            if book.charged_now > book.line:
-                return name
-        return None
+        return next((name for name, book in self.limits(budget, pool) if book.charged_now > book.line), None)
 
     def load(self, account: str, pool: str, *, extra: int = 0) -> Fraction | None:
         """(charged + outstanding + extra) / allowance; ``None`` for an allowance of 0, which ranks last."""
@@ -216,13 +223,17 @@ class Books:
         """The implicit child for jobs charged to the account itself: what its children do not have (design 4.1)."""
         own = self.books[account, pool]
         children = [self.books[n, pool] for n in self.tree.children.get(account, ())]
-        allowance = own.allowance - sum(c.allowance for c in children)
+        allowance = max(0, own.allowance - sum(c.allowance for c in children))
         return Book(
             allowance=allowance,
             line=allowance + int(self.policy.overdraft * allowance),
             charged_now=own.charged_now - sum(c.charged_now for c in children),
             outstanding=own.outstanding - sum(c.outstanding for c in children),
             spare_used=own.spare_used - sum(c.spare_used for c in children),
+            contract_rate=own.contract_rate - sum(c.contract_rate for c in children),
+            ceiling=own.ceiling,
+            charged=_less(own.charged, [c.charged for c in children]),
+            committed=_less(own.committed, [c.committed for c in children]),
         )
 
     def spare_load(self, account: str, pool: str) -> Fraction | None:
@@ -231,6 +242,11 @@ class Books:
         if book.allowance <= 0:
             return None
         return Fraction(book.charged_now + book.outstanding + book.spare_used, book.allowance)
+
+
+def _less(whole: list[int], parts: list[list[int]]) -> list[int]:
+    """The whole less the parts, position by position."""
+    return [amount - sum(given) for amount, *given in zip(whole, *parts, strict=True)]
 
 
 def _enter(book: Book, user: str, amounts: list[int], *, backed: bool) -> None:

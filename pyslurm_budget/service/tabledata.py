@@ -98,10 +98,8 @@ def _accounts(situation: Situation, evaluation: Evaluation) -> Iterator[AccountL
 
 def _account(situation: Situation, evaluation: Evaluation, account: str, budget: str, pool: str) -> AccountLine:
     books = evaluation.books
-    path = books.path(budget)
-    lefts = {name: books.books[name, pool].left() for name in path}
-    own = books.books[budget, pool]
-    admitted = evaluation.classes.pending_rate.get((budget, pool), 0)
+    limits = books.limits(budget, pool)
+    lefts = [book.left() for _, book in limits]
     size = step_size(situation.snapshot.controller.weights)
     return AccountLine(
         account=account,
@@ -109,9 +107,9 @@ def _account(situation: Situation, evaluation: Evaluation, account: str, budget:
         budget=budget,
         backed_factor=BACKED_BASE + size * step_of(_place(evaluation, budget, pool, spare=False)),
         spare_factor=SPARE_BASE + size * step_of(_place(evaluation, budget, pool, spare=True)),
-        ceiling_left=own.ceiling - own.contract_rate - admitted,
-        limit=min(path, key=lambda name: lefts[name][-1]),
-        left=tuple(min(values) for values in zip(*lefts.values(), strict=True)),
+        ceiling_left=min(book.ceiling_left for _, book in limits),
+        limit=min(limits, key=lambda limit: limit[1].left()[-1])[0],
+        left=tuple(min(values) for values in zip(*lefts, strict=True)),
     )
 
 

@@ -31,7 +31,7 @@ def histories(draw: st.DrawFn) -> tuple[int, int, list[HourSample], dict[int, in
         if covered is None:
             continue
         samples.append(HourSample(hour, up * covered, covered))
-        seconds.update({second: up for second in range(hour, hour + covered)})
+        seconds.update(dict.fromkeys(range(hour, hour + covered), up))
     return now, size, samples, seconds
 
 
@@ -53,7 +53,7 @@ def test_capacity_is_the_sum_over_all_seconds(given_: tuple[int, int, list[HourS
     whole = [h for h in found.hours if h[1] - h[0] == TICK]
     for low, high, amount in whole:
         assert amount == sum(expected[s] for s in range(low, high))
-    # In an hour that the window's edges cut, samples are taken to lie in the part that counts: at most its length off.
+    # In an hour that the window's edges cut, samples are taken to lie in the part that counts.
     for low, high, amount in found.hours:
         least = min(size, *(expected[s] for s in range(low, high)), *_sampled(seconds, low))
         most = max(size, *(expected[s] for s in range(low, high)), *_sampled(seconds, low))
