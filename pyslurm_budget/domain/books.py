@@ -188,11 +188,15 @@ class Books:
     def limits(self, budget: str, pool: str) -> list[tuple[str, Book]]:
         """Every book that a contract must fit into, from the budget up to its root, by the budget's id.
 
-        A budget with children pays for jobs of its own account with what it has not handed out to them (design 4.1):
-        the implicit child's book comes first, under the budget's own id.
+        The implicit child of a budget with children comes first, under the budget's own id.
         """
-        own = [(budget, self.direct(budget, pool))] if self.tree.children.get(budget) else []
+        own = [(budget, self.payer(budget, pool))] if self.tree.children.get(budget) else []
         return own + [(name, self.books[name, pool]) for name in self.path(budget)]
+
+    def payer(self, budget: str, pool: str) -> Book:
+        """The book that jobs of the budget's own account pay from, and whose users are leaves of the tree: that of
+        its implicit child, where it has handed out something to others (design 4.1)."""
+        return self.direct(budget, pool) if self.tree.children.get(budget) else self.books[budget, pool]
 
     def refusal(self, budget: str, pool: str, price: Price) -> Refusal | None:
         """``None`` if the contract fits at every horizon and under every ceiling, at the budget and every ancestor;
@@ -234,6 +238,8 @@ class Books:
             ceiling=own.ceiling,
             charged=_less(own.charged, [c.charged for c in children]),
             committed=_less(own.committed, [c.committed for c in children]),
+            user_use=_own(own.user_use, [c.user_use for c in children]),
+            user_all=_own(own.user_all, [c.user_all for c in children]),
         )
 
     def spare_load(self, account: str, pool: str) -> Fraction | None:
@@ -247,6 +253,12 @@ class Books:
 def _less(whole: list[int], parts: list[list[int]]) -> list[int]:
     """The whole less the parts, position by position."""
     return [amount - sum(given) for amount, *given in zip(whole, *parts, strict=True)]
+
+
+def _own(whole: Mapping[str, int], parts: list[dict[str, int]]) -> dict[str, int]:
+    """The users of the whole with what they did not use in a part; those with nothing left are no users of it."""
+    found = {user: amount - sum(given.get(user, 0) for given in parts) for user, amount in whole.items()}
+    return {user: amount for user, amount in found.items() if amount}
 
 
 def _enter(book: Book, user: str, amounts: list[int], *, backed: bool) -> None:

@@ -100,7 +100,7 @@ class FairOrder:
             job = front.popleft()
         else:
             users = self._queues.users[account]
-            book = self._books.books[account, self._pool]
+            book = self._books.payer(account, self._pool)
             use = book.user_all if self._spare else book.user_use
             user = min(users, key=lambda u: (use.get(u, 0), users[u][0].place, u))
             job = users[user].popleft()
@@ -142,10 +142,10 @@ def current_step(priority: int, base: int, size: int) -> int | None:
 
 
 def wanted_steps(current: Iterable[int | None]) -> list[int]:
-    """Steps for jobs in our order, best first, changing as few as possible.
+    """Steps for jobs in our order, best first.
 
     While the steps that the jobs have are in order already (falling, equal ones only where Slurm's own order of
-    submission serves), they are kept; from the first job on that is out of order, all get the step of their place.
+    submission serves), nothing changes; else all get the step of their place: most of those behind the first have it.
     """
     found = list(current)
     if _in_order(found):
