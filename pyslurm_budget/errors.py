@@ -93,6 +93,13 @@ class SlurmRefusedError(SbudgetError):
     summary = "Slurm refused the operation on the job"
 
 
+class UnfinishedError(SbudgetError):
+    """`sbudget setup remove` gave back all but what jobs still use."""
+
+    exit_status = 27
+    summary = "setup remove must be run again when jobs have ended"
+
+
 class LedgerError(SbudgetError):
     """The ledger's database cannot be reached or used, or has another schema than this release."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +16,14 @@ from pyslurm_budget.errors import SlurmSetupError
 
 if TYPE_CHECKING:
     from pyslurm_budget.config import Config
-    from pyslurm_budget.domain.model import Job
+    from pyslurm_budget.domain.budget import Budget
     from pyslurm_budget.ledger.store import SqlLedger
-    from pyslurm_budget.service.setup import Point, Step
+    from pyslurm_budget.service.setup import SlurmFacts
+    from pyslurm_budget.service.setup_apply import Setup
+    from pyslurm_budget.service.setup_check import Point
     from pyslurm_budget.slurm.install import PluginFile
 
-RECORD = "setup-record"
-ROUNDS = 5
+ENFORCED = "enforced-since"
 
 
 @click.group()
@@ -31,64 +35,109 @@ def setup() -> None:
 @pass_context
 def check_command(context: Context) -> None:
     """Whether Slurm has all it needs, a line a point. Exit status 23 if something must change."""
-    from pyslurm_budget.service.setup import Verdict, check
-
-    facts = wiring.admin(context.config).facts()
-    points = [*check(facts, context.config.policy.classes), _plugin_point(context.config)]
+    config = context.config
+    facts = wiring.admin(config).facts()
+    points = _points(config, facts)
     data("".join(_line(point) for point in points))
-    wrong = [p for p in points if p.verdict is Verdict.MUST]
-    if wrong:
+    if wrong := [point for point in points if point.wrong]:
         raise SlurmSetupError(f"{len(wrong)} of {len(points)} points must change: {', '.join(p.name for p in wrong)}")
 
 
 def _line(point: Point) -> str:
-    text = f"{point.verdict:<11}  {point.name:<18}  {point.says}\n"
-    return text + (f"{'':<33}{point.line}\n" if point.line else "")
+    text = f"{point.verdict:<11}  {point.name:<20}  {point.says}\n"
+    return text + (f"{'':<35}{point.line}\n" if point.line else "")
 
 
-def _plugin_point(config: Config) -> Point:
-    from pyslurm_budget.service.setup import Point, Verdict
+def _points(config: Config, facts: SlurmFacts) -> list[Point]:
+    """Slurm's points, and those of this host: the plugin's file and the folder of the table."""
+    from pyslurm_budget.service.setup_check import check
+    from pyslurm_budget.slurm.admin import user_of
+    from pyslurm_budget.slurm.folders import table_point
+    from pyslurm_budget.slurm.install import plugin_point
 
-    plugin = _plugin(config)
-    if plugin.is_installed():
-        return Point("plugin file", Verdict.OK, f"{plugin.path} is that of this release")
-    return Point("plugin file", Verdict.MUST, f"{plugin.path} is not that of this release", "sbudget setup apply")
+    wired = _setup(config, facts, _memory(config))
+    return [
+        *check(facts, config.policy.classes, wired.bound, wired.record().made),
+        plugin_point(_plugin(config, facts)),
+        table_point(config.table_path, *user_of(facts.settings.get("SlurmUser", ""))),
+    ]
 
 
-def _plugin(config: Config) -> PluginFile:
+class Nothing:
+    """The memory of a site that has no ledger yet; looking must not make one."""
+
+    def get(self, _name: str) -> None:
+        """Nothing is remembered."""
+
+    def put(self, name: str, value: str | None) -> None:
+        """Never called: who looks changes nothing."""
+        raise AssertionError(name, value)
+
+    def budgets(self) -> tuple[Budget, ...]:
+        """No budgets either."""
+        return ()
+
+
+def _memory(config: Config) -> SqlLedger | Nothing:
+    """The ledger for looking; one in SQLite is not made for that."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(config.ledger_url)
+    except ArgumentError:
+        return wiring.ledger(config)  # says what is wrong with it
+    missing = url.get_backend_name() == "sqlite" and url.database and not Path(url.database).exists()
+    return Nothing() if missing else wiring.ledger(config)
+
+
+def _setup(config: Config, facts: SlurmFacts, ledger: SqlLedger | Nothing) -> Setup:
+    """The use cases over the real edges. Refuses the facts of another cluster than the configured one."""
+    from pyslurm_budget.service.setup_apply import Setup
+
+    if facts.cluster != wiring.cluster_name(config):
+        raise SlurmSetupError(
+            f"slurmctld is of cluster {facts.cluster}, {config.source} is of {config.cluster}; correct cluster or "
+            "slurm.conf there"
+        )
+    bound = [budget.account for budget in ledger.budgets()] or None
+    plugin, say = _plugin(config, facts), lambda text: data(f"{text}\n")
+    return Setup(config.policy.classes, bound, wiring.admin(config), plugin, ledger, say)
+
+
+def _plugin(config: Config, facts: SlurmFacts) -> PluginFile:
     from pyslurm_budget.slurm.install import PluginFile
 
-    conf = config.slurm_conf or Path(wiring.queue(config).controller().settings["SLURM_CONF"])
-    return PluginFile(conf, config.table_path, config.state_dir)
-
-
-def _missing(config: Config) -> list[Step]:
-    """What apply would do; refuses where slurm.conf or the rights do not fit, since nothing would work then."""
-    from pyslurm_budget.service.setup import Verdict, check, steps
-
-    facts = wiring.admin(config).facts()
-    ours = ("QOS and twins", "plugin file")
-    wrong = [p for p in check(facts, config.policy.classes) if p.verdict is Verdict.MUST and p.name not in ours]
-    if wrong:
-        first = wrong[0]
-        raise SlurmSetupError(
-            f"{first.says}; write: {first.line} (sbudget setup check shows all {len(wrong)} points)"
-        )
-    return steps(facts, config.policy.classes)
+    named = config.slurm_conf or facts.settings.get("SLURM_CONF")
+    if named is None:
+        raise SlurmSetupError("slurmctld does not say where its slurm.conf is; name it as conf in [slurm]")
+    return PluginFile(Path(named), config.table_path, config.state_dir, wiring.runner(config))
 
 
 @setup.command()
+@click.option("--replace", is_flag=True, help="Replace a submit plugin of the site that does something.")
 @pass_context
-def plan(context: Context) -> None:
+def plan(context: Context, replace: bool) -> None:
     """What `apply` would do, command by command; nothing is changed."""
+    from pyslurm_budget.service.setup import step_of
+    from pyslurm_budget.service.setup_check import refuse
+    from pyslurm_budget.slurm.folders import missing_folders
+
     config = context.config
-    missing = _missing(config)
-    for step in missing:
-        data(f"sacctmgr -i {' '.join(step.do)}    # {step.says}\n")
-    plugin = _plugin(config)
-    if not plugin.is_installed():
-        data(f"install {plugin.path}{'    # NOT: it has rules of its own' if plugin.foreign() else ''}\n")
-    if not missing and plugin.is_installed():
+    facts = wiring.admin(config).facts()
+    refuse(_points(config, facts))
+    changes = _setup(config, facts, _memory(config)).missing(facts)
+    folders = missing_folders(config.state_dir, config.table_path, config.state_path)
+    for folder in folders:
+        data(f"mkdir -p {shlex.quote(str(folder))}\n")
+    for change in changes:
+        step = step_of(change, facts.cluster)
+        for words in step.commands:
+            data(f"{shlex.join(('sacctmgr', '-i', *words))}    # {step.says}\n")
+    plugin = _plugin(config, facts)
+    if not plugin.is_ready():
+        data(f"{plugin.would_do(replace=replace)}\n")
+    elif not changes and not folders:
         talk("sbudget: nothing to do")
 
 
@@ -97,92 +146,38 @@ def plan(context: Context) -> None:
 @pass_context
 def apply(context: Context, replace: bool) -> None:
     """Make QOS, lists and the plugin file as needed; what is there already is left alone."""
+    from pyslurm_budget.service.setup_check import refuse
+    from pyslurm_budget.slurm.folders import make_folders
+
     config = context.config
-    ledger, admin = wiring.ledger(config), wiring.admin(config)
-    config.state_dir.mkdir(parents=True, exist_ok=True)
-    for path in (config.table_path, config.state_path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    made = 0
-    for _ in range(ROUNDS):
-        missing = _missing(config)
-        if not missing:
-            break
-        for step in missing:
-            _remember(ledger, step)
-            admin.do(step.do)
-            data(f"{step.says}\n")
-            made += 1
-    plugin = _plugin(config)
-    if not plugin.is_installed():
-        plugin.install(replace=replace)
-        data(f"installed {plugin.path}\n")
-        made += 1
+    facts = wiring.admin(config).facts()
+    refuse(_points(config, facts))
+    made = make_folders(config.state_dir, config.table_path, config.state_path)
+    made += _setup(config, facts, wiring.ledger(config)).apply(facts, replace=replace)
     talk(f"sbudget: {made} changes made" if made else "sbudget: nothing to do")
-
-
-def _remember(ledger: SqlLedger, step: Step) -> None:
-    """Write the step's undoing down before it is made."""
-    from pyslurm_budget.service.setup import record_of, record_text
-
-    done = record_of(ledger.get(RECORD))
-    if step not in done:
-        ledger.put(RECORD, record_text([*done, step]))
+    if "lua" not in facts.settings.get("JobSubmitPlugins", "").split(","):
+        talk("sbudget: now write JobSubmitPlugins=lua in slurm.conf and restart slurmctld")
 
 
 @setup.command()
 @pass_context
 def remove(context: Context) -> None:
-    """Give everything back: plugin file, pending jobs' QOS and order, our reservations, lists, QOS."""
-    from pyslurm_budget.service.setup import record_of, record_text
+    """Give everything back: plugin file, pending jobs' QOS and order, our reservations, lists, QOS.
 
-    config = context.config
-    ledger, admin = wiring.ledger(config), wiring.admin(config)
-    plugin = _plugin(config)
-    plugin.remove()
-    data(f"gave back {plugin.path}\n")
-    _give_back_jobs(config)
-    done = record_of(ledger.get(RECORD))
-    while done:
-        step = done[-1]
-        admin.do(step.undo)
-        done.pop()
-        ledger.put(RECORD, record_text(done) if done else None)
-        data(f"undid: {step.says}\n")
-    ledger.put("enforced-since", None)
-    talk("sbudget: nothing of ours is left in Slurm")
-
-
-def _give_back_jobs(config: Config) -> None:
-    """Pending jobs leave the QOS that we made, and the order that we gave; our reservations go."""
-    from pyslurm_budget.domain.model import JobState
+    Exit status 27 if jobs still use a QOS that we made: it stays until they end; then run it again. A controller at
+    work must be stopped first (status 31).
+    """
     from pyslurm_budget.slurm.commands import SlurmCommands
 
-    snapshot = wiring.queue(config).snapshot()
-    commands = SlurmCommands(wiring.runner(config))
-    for reservation in snapshot.reservations:
-        if reservation.ours:
-            commands.release(reservation.name)
-    made = _made(config)
-    for job in snapshot.jobs:
-        if not config.policy.classes.is_managed(job.qos):
-            continue
-        if job.state is JobState.PENDING and not job.completing:
-            home = _home(config, job, made)
-            commands.update_job(job.ref, qos=home, site_factor=0, time_limit=job.time_limit,
-                                unlimited=job.time_limit is None)  # fmt: skip
-            data(f"job {job.ref}: QOS {home}\n")
-        elif job.state is JobState.RUNNING:
-            commands.update_job(job.ref, site_factor=0)
-
-
-def _made(config: Config) -> frozenset[str]:
-    """QOS that were made by setup."""
-    from pyslurm_budget.service.setup import record_of
-
-    return frozenset(s.do[2] for s in record_of(wiring.ledger(config).get(RECORD)) if s.do[:2] == ("add", "qos"))
-
-
-def _home(config: Config, job: Job, made: frozenset[str]) -> str:
-    """The QOS that a job goes back to: its managed one, or Slurm's own default where that was made by us."""
-    managed = config.policy.classes.backed_of(job.qos)
-    return "normal" if managed in made else managed
+    config = context.config
+    ledger, queue = wiring.ledger(config), wiring.queue(config)
+    facts = wiring.admin(config).facts()
+    wired = _setup(config, facts, ledger)
+    holder, now = f"setup:{socket.gethostname()}:{os.getpid()}", queue.controller().now
+    ledger.take_lease(holder, now, now + config.lease_seconds)
+    try:
+        wired.remove(queue, SlurmCommands(wiring.runner(config)))
+        ledger.put(ENFORCED, None)
+    finally:
+        ledger.drop_lease(holder)
+    talk("sbudget: nothing of ours is left in Slurm")

@@ -1,250 +1,306 @@
-"""What Slurm needs, what is missing, and how it is put in and taken out again. Planning only: no command runs here.
+"""What Slurm needs for budgets and lacks: the facts, and the changes that `sbudget setup apply` makes. Pure.
 
-Every step knows its undoing, which is written down before the step is made: so a setup that broke off in the middle
-goes on at the next `apply`, and `remove` gives back exactly what was changed, newest first.
+A change is a value that knows what it found, so that :mod:`pyslurm_budget.service.setup_undo` can give it back, and
+:func:`step_of` writes it as commands for sacctmgr. What sacctmgr does with them was measured on Slurm 22.05.8:
+
+- A QOS list is either of plain names (they replace what is inherited) or of signed ones (they change it). ``qos+=x``
+  on a list of its own adds ``x``, on an inherited one it stores ``+x``; ``qos-=x`` then stores ``-x``, it does not
+  take the ``+x`` back. Only ``qos=`` (nothing) makes a list inherit again.
+- ``partition=`` (nothing) picks a user's association without a partition; without it all of his are changed.
+- QOS are changed by an Administrator only, lists by an Operator too.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.order import CEILING, STEPS
+from pyslurm_budget.errors import SlurmOutputError, SlurmSetupError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from pyslurm_budget.domain.policy import ClassMap
 
-BACKED_PRIORITY = "100"
-SPARE_PRIORITY = "1"
-# Limits of a managed QOS that its twin must have too, or a job would lose (or escape) them by becoming spare.
+Key = tuple[str, str, str]
+BACKED_PRIORITY = 100
+MADE_BY = "made by sbudget setup"
+ROOT = "root"
+SLURMS_OWN = "normal"  # the QOS that slurmdbd makes itself, and gives where nothing else is said
+# What a twin must have of its managed QOS, or jobs would lose it (or escape it) by becoming spare. These names are
+# accepted both after ``format=`` and after ``set`` by sacctmgr of 22.05 to 26.05.
 LIMITS = (
-    "grptres", "grptresmins", "grptresrunmin", "grpjobs", "grpsubmit", "grpwall", "maxtres", "maxtrespernode",
-    "maxtresmins", "maxwall", "maxtrespu", "maxjobspu", "maxsubmitpu", "maxtrespa", "maxjobspa", "maxsubmitpa",
-    "mintres", "usagefactor", "flags",
+    "grptres", "grptresmins", "grptresrunmins", "grpjobs", "grpjobsaccrue", "grpsubmitjobs", "grpwall",
+    "maxtresperjob", "maxtrespernode", "maxtresminsperjob", "maxwall", "maxtresperuser", "maxjobsperuser",
+    "maxsubmitjobsperuser", "maxtresperaccount", "maxjobsperaccount", "maxsubmitjobsperaccount",
+    "maxjobsaccrueperuser", "maxjobsaccrueperaccount", "maxtresrunminsperuser", "maxtresrunminsperaccount",
+    "mintresperjob", "minpriothres", "usagefactor", "usagethres", "limitfactor", "flags",
 )  # fmt: skip
-
-
-class Verdict(StrEnum):
-    """What a point of the check says: fine, must change, or advised."""
-
-    OK = "ok"
-    MUST = "must change"
-    ADVISED = "advised"
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One point of the check: ``says`` is a sentence, ``line`` what to write (empty if nothing is to do)."""
-
-    name: str
-    verdict: Verdict
-    says: str
-    line: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """One QOS as sacctmgr shows it; ``limits`` maps sacctmgr's format names to non-empty values."""
+    """One QOS. ``grace`` is in seconds, negative for what Slurm reads as "for ever"; ``limits`` maps names of
+    :data:`LIMITS` to what is set, as sacctmgr writes it."""
 
     name: str
-    priority: str = "0"
+    priority: int = 0
     preempt: frozenset[str] = frozenset()
-    grace: str = "00:00:00"
+    preempt_mode: str = "cluster"
+    grace: int = 0
     limits: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """An account's association (``user`` empty), or a user's; ``qos`` is the list in force, inherited or not."""
+    """An account's association (``user`` empty) or a user's. ``own`` is its own list, signs included, empty where it
+    inherits; ``default`` its own DefaultQOS or empty. ``parent`` is an account's parent."""
 
     account: str
-    user: str
-    qos: frozenset[str]
+    user: str = ""
+    partition: str = ""
+    parent: str = ""
+    own: frozenset[str] = frozenset()
+    default: str = ""
+
+    @property
+    def key(self) -> Key:
+        """What identifies it in one cluster."""
+        return (self.account, self.user, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRule:
+    """The QOS that a partition takes: all of them where ``allow`` is ``None``, never those of ``deny``."""
+
+    allow: frozenset[str] | None = None
+    deny: frozenset[str] = frozenset()
+
+    def takes(self, qos: str) -> bool:
+        """Whether a job of this QOS may run there."""
+        return qos not in self.deny and (self.allow is None or qos in self.allow)
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmFacts:
-    """What the planning needs to know of Slurm. Associations stand parents before children."""
+    """What `setup` needs to know of Slurm. ``settings`` is ``scontrol show config``; ``weights`` the sum of the
+    priority weights; ``admin_level`` that of the calling user (``none``, ``operator``, ``administrator``)."""
 
+    cluster: str
     settings: Mapping[str, str]
     weights: int
     qos: Mapping[str, Qos]
     associations: tuple[Association, ...]
-    operator: bool
+    admin_level: str
+    partitions: Mapping[str, PartitionRule] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class MakeQos:
+    """Make a QOS; ``settings`` are sacctmgr's names and values."""
+
+    name: str
+    settings: tuple[tuple[str, str], ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetPreempt:
+    """Add names to the Preempt list of a QOS that has none of them."""
+
+    qos: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LetUse:
+    """Add names to the QOS list of an association; ``before`` is its own list as it was."""
+
+    account: str
+    user: str
+    partition: str
+    names: tuple[str, ...]
+    before: frozenset[str]
+
+    @property
+    def key(self) -> Key:
+        """The association."""
+        return (self.account, self.user, self.partition)
+
+
+Change = MakeQos | LetPreempt | LetUse
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change: words for ``sacctmgr -i``, and the words that undo it (empty: nothing to undo)."""
+    """What is done for people (a sentence) and for sacctmgr (the words after ``sacctmgr -i``, a command each)."""
 
     says: str
-    do: tuple[str, ...]
-    undo: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
 
 
-def check(facts: SlurmFacts, classes: ClassMap) -> list[Point]:
-    """Everything that Slurm must say, point by point, in the order in which an operator would mend it."""
-    return [*_settings(facts), *_rights(facts), *_weights(facts), *_classes(facts, classes)]
+def plan(
+    facts: SlurmFacts, classes: ClassMap, bound: Collection[str] | None = None, made: Collection[str] = ()
+) -> list[Change]:
+    """Everything that is missing, in the order in which it can be made; nothing if Slurm has all of it.
+
+    ``bound`` are the accounts of the budgets (``None``: not known yet, then every account), ``made`` the QOS that an
+    earlier apply made. Raises SlurmSetupError for a Preempt loop.
+    """
+    _refuse_loops(facts, classes)
+    return [*_missing_qos(facts, classes), *_missing_preempts(facts, classes), *_lists(facts, classes, bound, made)]
 
 
-def _settings(facts: SlurmFacts) -> Iterator[Point]:
-    get = facts.settings.get
-
-    def has(key: str, word: str) -> bool:
-        return word in [w.strip().lower() for w in (get(key) or "").split(",")]
-
-    yield _point("preemption", get("PreemptType") == "preempt/qos",
-                 f"PreemptType is {get('PreemptType')}", "PreemptType=preempt/qos")  # fmt: skip
-    mode = (get("PreemptMode") or "").upper()
-    fits = "REQUEUE" in mode and "WITHIN" not in mode
-    yield _point("preempt mode", fits, f"PreemptMode is {mode or 'not set'}", "PreemptMode=REQUEUE")
-    requeue = get("JobRequeue") == "1"
-    yield _point("requeue", requeue, f"JobRequeue is {get('JobRequeue')}", "JobRequeue=1")
-    for word in ("associations", "qos"):
-        held = has("AccountingStorageEnforce", word)
-        says = f"AccountingStorageEnforce is {get('AccountingStorageEnforce')}"
-        yield _point(f"enforce {word}", held, says, "AccountingStorageEnforce=associations,limits,qos")
-    tres = f"AccountingStorageTRES is {get('AccountingStorageTRES')}"
-    line = "AccountingStorageTRES=gres/gpu  (and each type, as gres/gpu:a100)"
-    yield _point("GPUs accounted", has("AccountingStorageTRES", "gres/gpu"), tres, line)
-    plugins = f"JobSubmitPlugins is {get('JobSubmitPlugins')}"
-    yield _point("submit plugin", has("JobSubmitPlugins", "lua"), plugins, "JobSubmitPlugins=lua")
-    priority = f"PriorityType is {get('PriorityType')}"
-    multifactor = get("PriorityType") == "priority/multifactor"
-    yield _point("priority", multifactor, priority, "PriorityType=priority/multifactor")
-    comment = has("AccountingStoreFlags", "job_comment")
-    says = "contracts can be checked from sacct" if comment else "sacct does not show the jobs' comments"
-    verdict = Verdict.OK if comment else Verdict.ADVISED
-    yield Point("comments kept", verdict, says, "" if comment else "AccountingStoreFlags=job_comment")
+def _refuse_loops(facts: SlurmFacts, classes: ClassMap) -> None:
+    """A twin that may preempt a managed QOS, directly or through others, stands everything on its head."""
+    for twin in dict.fromkeys(classes.twins.values()):
+        seen: set[str] = set()
+        todo = [twin]
+        while todo:
+            name = todo.pop()
+            if name in classes.twins:
+                raise SlurmSetupError(
+                    f"the spare QOS {twin} may preempt {name} by its Preempt list, so that spare work would push "
+                    f"backed work aside; take that out: sacctmgr -i modify qos {twin} set preempt-={name}"
+                )
+            if name not in seen:
+                seen.add(name)
+                todo.extend(facts.qos[name].preempt if name in facts.qos else ())
 
 
-def _point(name: str, held: bool, says: str, line: str) -> Point:
-    return Point(name, Verdict.OK if held else Verdict.MUST, says, "" if held else line)
-
-
-def _rights(facts: SlurmFacts) -> Iterator[Point]:
-    line = "sacctmgr -i modify user USER set adminlevel=operator"
-    says = "this user may change jobs and QOS" if facts.operator else "this user is no operator in slurmdbd"
-    yield _point("rights", facts.operator, says, line)
-
-
-def _weights(facts: SlurmFacts) -> Iterator[Point]:
-    most = (CEILING - 1) // (STEPS + 1) - 1
-    says = f"the PriorityWeight settings add up to {facts.weights}"
-    if facts.weights <= most:
-        yield Point("weights", Verdict.OK, says)
-    elif facts.weights < CEILING:
-        line = f"the order of jobs is exact only if they add up to at most {most}"
-        yield Point("weights", Verdict.ADVISED, says, line)
-    else:
-        yield Point("weights", Verdict.MUST, says, f"lower them until they add up to less than {CEILING}")
-
-
-def _classes(facts: SlurmFacts, classes: ClassMap) -> Iterator[Point]:
-    for name in (*classes.twins, *classes.twins.values()):
-        qos = facts.qos.get(name)
-        if qos is not None and qos.grace.startswith("-"):
-            yield Point("grace time", Verdict.MUST, f"{name} has GraceTime {qos.grace}: it would never be preempted",
-                        f"sacctmgr -i modify qos {name} set gracetime=0")  # fmt: skip
-    for managed, twin in classes.twins.items():
-        for limit, value in _lost_limits(facts, managed, twin):
-            says = f"a job that becomes {twin} would lose {managed}'s {limit}={value}"
-            yield Point("limits", Verdict.MUST, says, f"sacctmgr -i modify qos {twin} set {limit}={value}")
-    missing = steps(facts, classes)
-    says = f"{len(missing)} changes are missing" if missing else "all are there, with their Preempt and QOS lists"
-    yield _point("QOS and twins", not missing, says, "sbudget setup apply")
-
-
-def _lost_limits(facts: SlurmFacts, managed: str, twin: str) -> Iterator[tuple[str, str]]:
-    """Limits that an existing twin does not have as its managed QOS has them (a missing twin gets copies)."""
-    if managed in facts.qos and twin in facts.qos:
-        ours = facts.qos[twin].limits
-        for limit, value in facts.qos[managed].limits.items():
-            if limit not in ours:
-                yield limit, value
-
-
-def steps(facts: SlurmFacts, classes: ClassMap) -> list[Step]:
-    """What `apply` has to do, in order; empty if everything is there."""
-    return [*_qos_steps(facts, classes), *_list_steps(facts, classes)]
-
-
-def _qos_steps(facts: SlurmFacts, classes: ClassMap) -> Iterator[Step]:
-    for managed, twin in classes.twins.items():
-        known = facts.qos.get(managed)
+def _missing_qos(facts: SlurmFacts, classes: ClassMap) -> Iterator[MakeQos]:
+    """Twins first: a Preempt list names only what is there."""
+    for managed, twin in _first_of_each_twin(classes):
         if twin not in facts.qos:
-            limits = () if known is None else tuple(f"{k}={v}" for k, v in known.limits.items())
-            priority = SPARE_PRIORITY if known is None else known.priority
-            yield _new_qos(twin, priority, limits, f"spare twin of {managed}")
+            yield MakeQos(twin, _twin_settings(facts.qos.get(managed)), f"spare twin of {managed}")
     for managed in classes.twins:
         if managed not in facts.qos:
-            yield _new_qos(managed, BACKED_PRIORITY, (), "backed work")
+            settings = (("priority", str(BACKED_PRIORITY)), ("preemptmode", "requeue"))
+            yield MakeQos(managed, settings, "work that a budget pays for")
+
+
+def _first_of_each_twin(classes: ClassMap) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for managed, twin in classes.twins.items():
+        if twin not in seen:
+            seen.add(twin)
+            yield managed, twin
+
+
+def _twin_settings(managed: Qos | None) -> tuple[tuple[str, str], ...]:
+    """The managed QOS's limits and grace, below its rank."""
+    copied = managed or Qos("", priority=BACKED_PRIORITY)
+    grace = (("gracetime", str(copied.grace)),) if copied.grace > 0 else ()
+    priority = str(priority_below(copied.priority))
+    return (("priority", priority), ("preemptmode", "requeue"), *grace, *copied.limits.items())
+
+
+def priority_below(priority: int) -> int:
+    """The Priority of a twin: 1 below any that leaves room for it, else 0, which is the least that Slurm knows."""
+    return 1 if priority > 1 else 0
+
+
+def _missing_preempts(facts: SlurmFacts, classes: ClassMap) -> Iterator[LetPreempt]:
+    twins = list(dict.fromkeys(classes.twins.values()))
+    for managed in classes.twins:
         there = facts.qos[managed].preempt if managed in facts.qos else frozenset()
-        lacking = [t for t in dict.fromkeys(classes.twins.values()) if t not in there]
-        for twin in lacking:
-            yield Step(
-                f"let {managed} preempt {twin}",
-                ("modify", "qos", managed, "set", f"preempt+={twin}"),
-                ("modify", "qos", managed, "set", f"preempt-={twin}"),
-            )
+        if lacking := tuple(twin for twin in twins if twin not in there):
+            yield LetPreempt(managed, lacking)
 
 
-def _new_qos(name: str, priority: str, limits: tuple[str, ...], why: str) -> Step:
-    words = ("add", "qos", name, f"priority={priority}", "preemptmode=requeue", *limits)
-    return Step(f"make the QOS {name} ({why})", words, ("delete", "qos", f"name={name}"))
+def _lists(
+    facts: SlurmFacts, classes: ClassMap, bound: Collection[str] | None, made: Collection[str]
+) -> Iterator[LetUse]:
+    """QOS lists, parents before children, so that what is inherited need not be added.
 
-
-def _list_steps(facts: SlurmFacts, classes: ClassMap) -> Iterator[Step]:
-    """QOS lists of accounts: a twin beside each managed QOS; where an account has none of them, all of them.
-
-    Users inherit from their account; those with a list of their own are seen, and changed, once the accounts are
-    done: `apply` plans again until nothing is missing.
+    Whoever has a managed QOS gets its twin. Accounts of budgets also get the managed QOS that jobs adopt, or that we
+    make: nobody could have had it before.
     """
-    accounts = [a for a in facts.associations if not a.user and a.account != "root"]
-    changed = False
-    for association in accounts:
-        lacking = _lacking(association, classes)
+    given = [m for m in classes.twins if m == classes.adopt or m in made or m not in facts.qos]
+    paying = _paying(facts, bound)
+    inforce: dict[Key, frozenset[str]] = {}
+    for association in parents_first(facts.associations):
+        have = applied(association.own, inforce.get(_above(association), frozenset()))
+        managed = [m for m in classes.twins if m in have or (m in given and association.account in paying)]
+        needed = dict.fromkeys([*managed, *(classes.twins[m] for m in managed)])
+        lacking = tuple(name for name in needed if name not in have)
+        inforce[association.key] = have.union(lacking)
         if lacking:
-            changed = True
-            yield _list_step(association, lacking)
-    if changed:
-        return
-    for association in facts.associations:
-        if association.user and association.account != "root" and (lacking := _lacking(association, classes)):
-            yield _list_step(association, lacking)
+            yield LetUse(*association.key, lacking, association.own)
 
 
-def _lacking(association: Association, classes: ClassMap) -> list[str]:
-    """QOS that an association needs and does not have."""
-    managed = [m for m in classes.twins if m in association.qos]
-    wanted = managed if managed else list(classes.twins)
-    needed = dict.fromkeys([*([] if managed else wanted), *(classes.twins[m] for m in wanted)])
-    return [name for name in needed if name not in association.qos]
+def _paying(facts: SlurmFacts, bound: Collection[str] | None) -> frozenset[str]:
+    """Accounts that a budget pays for: its own account and those below it."""
+    parents = {a.account: a.parent for a in facts.associations if not a.user}
+    if bound is None:
+        return frozenset(account for account in parents if account != ROOT)
+    found = {account for account in parents if account in bound}
+    for association in parents_first(facts.associations):
+        if not association.user and association.parent in found:
+            found.add(association.account)
+    return frozenset(found)
 
 
-def _list_step(association: Association, names: list[str]) -> Step:
-    """Add QOS to one list."""
-    joined = ",".join(names)
-    who = ("user", association.user, "where", f"account={association.account}")
-    whom = who if association.user else ("account", association.account)
-    of = f"{association.user} in {association.account}" if association.user else association.account
-    return Step(
-        f"let {of} use {joined}",
-        ("modify", *whom, "set", f"qos+={joined}"),
-        ("modify", *whom, "set", f"qos-={joined}"),
-    )
+def parents_first(associations: Iterable[Association]) -> list[Association]:
+    """Accounts from the root down, then users. Raises SlurmOutputError where accounts are their own ancestors."""
+    listed = sorted(associations, key=lambda a: a.key)
+    waiting = {a.account: a for a in listed if not a.user}
+    ordered: list[Association] = []
+    while waiting:
+        ready = [a for a in waiting.values() if a.parent not in waiting]
+        if not ready:
+            raise SlurmOutputError(f"sacctmgr show assoc: accounts are their own ancestors: {', '.join(waiting)}")
+        ordered += ready
+        for association in ready:
+            del waiting[association.account]
+    return ordered + [a for a in listed if a.user]
 
 
-def record_text(done: list[Step]) -> str:
-    """The record of steps that were begun, as JSON."""
-    return json.dumps([asdict(step) for step in done])
+def _above(association: Association) -> Key:
+    """The association that one inherits from."""
+    return (association.account if association.user else association.parent, "", "")
 
 
-def record_of(text: str | None) -> list[Step]:
-    """The record from its JSON; empty where there is none."""
-    return [Step(r["says"], tuple(r["do"]), tuple(r["undo"])) for r in json.loads(text or "[]")]
+def in_force(associations: Iterable[Association]) -> dict[Key, frozenset[str]]:
+    """The QOS that each association may use."""
+    found: dict[Key, frozenset[str]] = {}
+    for association in parents_first(associations):
+        found[association.key] = applied(association.own, found.get(_above(association), frozenset()))
+    return found
+
+
+def applied(own: frozenset[str], inherited: frozenset[str]) -> frozenset[str]:
+    """A list on top of the inherited one: plain names replace it, signed ones change it."""
+    plain = frozenset(name for name in own if name[0] not in "+-")
+    added = frozenset(name[1:] for name in own if name[0] == "+")
+    taken = frozenset(name[1:] for name in own if name[0] == "-")
+    return ((plain or inherited) | added) - taken
+
+
+def step_of(change: Change, cluster: str) -> Step:
+    """The change in words, and its one command."""
+    if isinstance(change, MakeQos):
+        settings = (f"description={change.why}, {MADE_BY}", *(f"{name}={value}" for name, value in change.settings))
+        return Step(f"make the QOS {change.name} ({change.why})", (("add", "qos", change.name, *settings),))
+    names = ",".join(change.names)
+    if isinstance(change, LetPreempt):
+        command = ("modify", "qos", change.qos, "set", f"preempt+={names}")
+        return Step(f"let {change.qos} preempt {names}", (command,))
+    return Step(f"let {of(change.key)} use {names}", ((*chosen(change.key, cluster), "set", f"qos+={names}"),))
+
+
+def chosen(key: Key, cluster: str) -> tuple[str, ...]:
+    """The words that pick exactly this association for a change."""
+    account, user, partition = key
+    if user:
+        return ("modify", "user", user, "where", f"account={account}", f"cluster={cluster}", f"partition={partition}")
+    return ("modify", "account", account, "where", f"cluster={cluster}")
+
+
+def of(key: Key) -> str:
+    """An association for people."""
+    account, user, partition = key
+    if not user:
+        return f"account {account}"
+    return f"{user} in account {account}" + (f", partition {partition}" if partition else "")

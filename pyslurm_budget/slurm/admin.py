@@ -1,29 +1,35 @@
-"""sacctmgr: reading what `setup` needs to know, and making its changes."""
+"""sacctmgr as an administrator uses it: reading what `setup` needs to know, and making its changes."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.errors import SlurmOutputError, SlurmPermissionError, SlurmSetupError
-from pyslurm_budget.service.setup import LIMITS, Association, Qos, SlurmFacts, Step
-from pyslurm_budget.slurm.failures import failure
+from pyslurm_budget.errors import SbudgetError, SlurmOutputError, SlurmPermissionError, SlurmSetupError
+from pyslurm_budget.service.setup import LIMITS, Association, PartitionRule, Qos, SlurmFacts
+from pyslurm_budget.slurm.failures import failure, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyslurm_budget.service.setup import Step
     from pyslurm_budget.slurm.queue import SlurmQueue
     from pyslurm_budget.slurm.run import Runner
 
-ADMIN = ("operator", "administrator")
-UNSET = {"": "", "00:00:00": "", "1.000000": ""}
-NOTHING_TO_DO = ("Nothing modified", "Nothing new added", "already exist", "Nothing deleted")
-IN_USE = ("in use", "still has running jobs", "Job(s) active")
+NO_LIMIT = {"usagefactor": ("1.000000",)}
+# Answers that mean "it is so already"; whether it is, the caller reads back.
+NOTHING_TO_DO = ("nothing modified", "nothing new added", "already exists", "nothing deleted")
+NO_RIGHT = ("privilege", "permission denied")
+NO_DEFAULT = "don't have access to their default qos"
+RULE = re.compile(r"(?:^|\s)(PartitionName|AllowQos|DenyQos)=(\S*)")
+USER = re.compile(r"(.+)\(([0-9]+)\)")
+LEVELS = {"operator": "operator", "administrator": "administrator", "admin": "administrator"}
 
 
 class SlurmAdmin:
-    """The accounting side of one cluster, as an administrator sees it."""
+    """The accounting side of one cluster."""
 
     def __init__(self, runner: Runner, queue: SlurmQueue) -> None:
         """``queue`` reads slurm.conf's settings from slurmctld."""
@@ -31,14 +37,16 @@ class SlurmAdmin:
         self._queue = queue
 
     def facts(self) -> SlurmFacts:
-        """Everything that the check and the plan need."""
+        """Everything that the check and the plan need, or a failure."""
         controller = self._queue.controller()
         return SlurmFacts(
+            cluster=controller.cluster,
             settings=controller.settings,
             weights=controller.weights,
-            qos={q.name: q for q in self._qos()},
+            qos={qos.name: qos for qos in self._qos()},
             associations=tuple(self._associations(controller.cluster)),
-            operator=self._is_operator(controller.settings.get("SlurmUser", "")),
+            admin_level=self._admin_level(controller.settings.get("SlurmUser", "")),
+            partitions=partition_rules(self._runner.read("scontrol", "-a", "-o", "show", "partition")),
         )
 
     def _table(self, what: str, fields: tuple[str, ...], *words: str) -> Iterator[dict[str, str]]:
@@ -47,48 +55,113 @@ class SlurmAdmin:
             values = line.split("|")
             if len(values) != len(fields):
                 raise SlurmOutputError(
-                    f"sacctmgr show {what}: {len(values)} fields where {len(fields)} are due: {line!r}"
+                    f"sacctmgr show {what}: {len(values)} fields where {len(fields)} are due: {line[:160]!r}"
                 )
             yield dict(zip(fields, values, strict=True))
 
     def _qos(self) -> Iterator[Qos]:
-        fields = ("name", "priority", "preempt", "gracetime", *LIMITS)
+        fields = ("name", "priority", "preempt", "preemptmode", "gracetime", *LIMITS)
         for row in self._table("qos", fields):
-            limits = {name: row[name] for name in LIMITS if UNSET.get(row[name], row[name])}
-            preempt = frozenset(name for name in row["preempt"].split(",") if name)
-            yield Qos(row["name"], row["priority"], preempt, row["gracetime"], limits)
+            limits = {name: row[name] for name in LIMITS if row[name] not in ("", *NO_LIMIT.get(name, ()))}
+            try:
+                priority, grace = int(row["priority"] or "0"), _seconds(row["gracetime"])
+            except ValueError:
+                raise SlurmOutputError(f"sacctmgr show qos: cannot read the line of {row['name']!r}") from None
+            yield Qos(row["name"], priority, _names(row["preempt"]), row["preemptmode"], grace, limits)
 
     def _associations(self, cluster: str) -> Iterator[Association]:
-        fields = ("account", "user", "partition", "qos")
-        for row in self._table("assoc", fields, "tree", f"cluster={cluster}"):
-            if not row["partition"]:
-                qos = frozenset(name for name in row["qos"].split(",") if name)
-                yield Association(row["account"].strip(), row["user"], qos)
-
-    def _is_operator(self, slurm_user: str) -> bool:
-        uid = os.geteuid()
-        if uid == 0 or f"({uid})" in slurm_user:
-            return True
-        name = pwd.getpwuid(uid).pw_name
-        rows = list(self._table("user", ("user", "adminlevel"), f"name={name}"))
-        return any(row["adminlevel"].lower() in ADMIN for row in rows)
-
-    def do(self, words: tuple[str, ...]) -> str:
-        """One change by ``sacctmgr -i``. What is so already is no failure; a QOS that jobs use is told apart."""
-        answer = self._runner.run("sacctmgr", "-i", *words)
-        said = f"{answer.out}\n{answer.err}".strip()
-        if answer.status == 0 or any(text in said for text in NOTHING_TO_DO):
-            return said
-        if any(text in said for text in IN_USE):
-            raise SlurmSetupError(
-                f"sacctmgr {' '.join(words)}: still in use by jobs; run setup remove again when they ended"
+        """Lists as stored: ``withrawqoslevel`` keeps the signs, ``woplimits`` leaves out what is inherited."""
+        fields = ("account", "user", "partition", "parentname", "qos", "defaultqos")
+        found = 0
+        for row in self._table("assoc", fields, "withrawqoslevel", "woplimits", f"cluster={cluster}"):
+            found += 1
+            who = (row["account"], row["user"], row["partition"], row["parentname"])
+            yield Association(*who, _names(row["qos"]), row["defaultqos"])
+        if not found:
+            raise SlurmOutputError(
+                f"sacctmgr show assoc: no account at all; is the cluster {cluster} registered with slurmdbd?"
             )
-        if "privilege" in said or "permission" in said.lower():
+
+    def _admin_level(self, slurm_user: str) -> str:
+        """The AdminLevel that slurmdbd gives to this user; root and SlurmUser have all rights."""
+        uid = os.geteuid()
+        if uid in (0, user_of(slurm_user)[1]):
+            return "administrator"
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return "none"
+        levels = [row["adminlevel"].lower() for row in self._table("user", ("user", "adminlevel"), f"name={name}")]
+        return LEVELS.get(levels[0], "none") if levels else "none"
+
+    def do(self, step: Step) -> None:
+        """One step by ``sacctmgr -i``. That something is so already is no failure; the caller reads back.
+
+        Raises SlurmPermissionError, SlurmSetupError with sacctmgr's words, or slurmdbd's failure.
+        """
+        for words in step.commands:
+            self._command(words)
+
+    def _command(self, words: tuple[str, ...]) -> None:
+        answer = self._runner.run("sacctmgr", "-i", *words)
+        said = f"{answer.out}\n{answer.err}"
+        lower = said.lower()
+        shown = f"`sacctmgr {' '.join(words[:3])}`"
+        # sacctmgr of 22.05 leaves out a value that it cannot read, and ends with status 0.
+        failed = answer.status != 0 or "error:" in answer.err
+        if NO_DEFAULT in lower:
+            raise SlurmSetupError(f"{shown}: an association's DefaultQOS would not be in its list: {sentence(said)}")
+        if not failed or (any(text in lower for text in NOTHING_TO_DO) and "error:" not in answer.err):
+            return
+        if any(text in lower for text in NO_RIGHT):
             raise SlurmPermissionError(
-                f"sacctmgr {' '.join(words)}: this user may not change slurmdbd; run it as root, or as a user with "
+                f"{shown}: slurmdbd does not let this user do that; run it as root or SlurmUser, or as a user with "
                 "AdminLevel=Administrator"
             )
-        raise failure(("sacctmgr", *words), answer.err or answer.out, answer.status)
+        raise self._failure(words, answer.err or answer.out, answer.status, shown)
+
+    def _failure(self, words: tuple[str, ...], said: str, status: int, shown: str) -> SbudgetError:
+        """slurmdbd's own failure, else what sacctmgr refuses."""
+        found = failure(("sacctmgr", *words), said, status)
+        return SlurmSetupError(f"{shown}: {sentence(said)}") if isinstance(found, SlurmOutputError) else found
 
 
-__all__ = ["SlurmAdmin", "Step"]
+def partition_rules(text: str) -> dict[str, PartitionRule]:
+    """AllowQos and DenyQos of each partition, from ``scontrol -o show partition``."""
+    found = {}
+    for line in text.splitlines():
+        words = {match[1]: match[2] for match in RULE.finditer(line)}
+        if not words:
+            continue
+        if "PartitionName" not in words:
+            raise SlurmOutputError(f"scontrol show partition: cannot read the line {line[:160]!r}")
+        allow = words.get("AllowQos", "ALL")
+        rule = PartitionRule(None if allow == "ALL" else _names(allow), _names(words.get("DenyQos", "")))
+        found[words["PartitionName"]] = rule
+    return found
+
+
+def user_of(text: str) -> tuple[str, int]:
+    """Name and uid of a user as ``scontrol show config`` writes him: ``slurm(64030)``; raises SlurmOutputError."""
+    match = USER.fullmatch(text.strip())
+    if match is None:
+        raise SlurmOutputError(f"scontrol show config: cannot read SlurmUser = {text!r}")
+    return match[1], int(match[2])
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name for name in text.split(",") if name)
+
+
+def _seconds(text: str) -> int:
+    """``[D-]HH:MM:SS`` as seconds; a minus sign, or any word, is "for ever" (-1)."""
+    if not text:
+        return 0
+    days, _, rest = text.rpartition("-")
+    if text.startswith("-") or not text[0].isdigit():
+        return -1
+    hours, minutes, seconds = (int(part) for part in rest.split(":"))
+    return ((int(days or "0") * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+__all__ = ["SlurmAdmin", "partition_rules", "user_of"]
