@@ -53,8 +53,8 @@ class Applier:
     ) -> tuple[Intent, ...]:
         """Carry out the actions; returns the intents that are closed by now (a requeue usually is not).
 
-        ``ended`` tells the accounting state of a run that has ended. Without it (accounting cannot be read) nothing is
-        read back: whether a job that is gone was lost cannot be told then, and waits for a cycle that can.
+        ``ended`` tells the accounting state of a run that has ended. Without it (accounting cannot be read) nothing
+        is read back: whether a job that is gone was lost cannot be told then, and waits for a cycle that can.
         """
         if not actions:
             return ()

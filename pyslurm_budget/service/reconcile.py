@@ -119,7 +119,7 @@ class Reconciler:
     def cycle(self, *, apply: bool) -> CycleResult:
         """One cycle. Without ``apply`` nothing outside the ledger is changed (and the plan is only shown)."""
         ledger, clock = self._ports.ledger, self._ports.host_clock
-        mode = self._settings.mode if apply else Mode.OBSERVE
+        mode = self._effective_mode(apply=apply)
         timer = _Timer(self._step)
         timer.begin("lease")
         started = clock()
@@ -134,6 +134,14 @@ class Reconciler:
         ledger.end_cycle(CycleRecord(cycle, started, clock(), mode, apply, result.stages, result.counts))
         return result
 
+    def _effective_mode(self, *, apply: bool) -> Mode:
+        """The mode in which the cycle decides. A dry run on a site that is switched on decides as the real cycle does
+        (jobs are in the classes that their QOS say) and carries nothing out; on any other site it observes."""
+        switched_on = self._ports.ledger.get(ENFORCED_SINCE) is not None
+        if apply or (self._settings.mode is Mode.ENFORCE and switched_on):
+            return self._settings.mode
+        return Mode.OBSERVE
+
     def _cycle(self, cycle: int, mode: Mode, timer: _Timer, *, apply: bool) -> CycleResult:
         ports = self._ports
         timer.begin("read")
@@ -145,7 +153,7 @@ class Reconciler:
         try:
             changed, runs = gatherer.sync()
         except SlurmdbdError:
-            if mode is Mode.ENFORCE:
+            if apply and mode is Mode.ENFORCE:
                 timer.begin("drain")
                 self._drain_only(cycle, gatherer, snapshot)
             raise
@@ -153,18 +161,18 @@ class Reconciler:
         timer.begin("settle")
         applier = Applier(ports.live, ports.commands, ports.ledger, self._settings.policy, self._step)
         ended = self._ended(runs)
-        closed = applier.settle_open(snapshot.jobs, ended, snapshot.now)
+        closed = applier.settle_open(snapshot.jobs, ended, snapshot.now) if apply else ()
         timer.begin("budgets")
         situation = gatherer.situation(runs)
         timer.begin("plan")
-        evaluation = evaluate(situation, halted=self._halted(situation, mode))
+        evaluation = evaluate(situation, halted=self._halted(situation, mode, apply=apply))
         plan = evaluation.plan
         timer.begin("record")
-        ports.ledger.save_admissions(plan.admissions)
+        if apply or mode is Mode.OBSERVE:
+            ports.ledger.save_admissions(plan.admissions)
         gatherer.sample_capacity()
         generation = self._publish(timer, situation, evaluation, cycle, apply=apply)
-        acting = mode is Mode.ENFORCE
-        if acting:
+        if apply and mode is Mode.ENFORCE:
             timer.begin("apply")
             closed += applier.apply(cycle, plan.actions, ended, snapshot.now)
         else:
@@ -181,7 +189,7 @@ class Reconciler:
         runs = gatherer.without_accounting()
         applier = Applier(ports.live, ports.commands, ports.ledger, self._settings.policy, self._step)
         situation = gatherer.situation(runs)
-        if self._halted(situation, Mode.ENFORCE) is None:
+        if self._halted(situation, Mode.ENFORCE, apply=True) is None:
             applier.apply(cycle, drains(situation), None, snapshot.now)
 
     def _gatherer(self, snapshot: Snapshot, mode: Mode) -> Gatherer:
@@ -194,7 +202,7 @@ class Reconciler:
 
         return ended
 
-    def _halted(self, situation: Situation, mode: Mode) -> Reason | None:
+    def _halted(self, situation: Situation, mode: Mode, *, apply: bool) -> Reason | None:
         """Why nothing may be done in this cycle, if so: classes are still computed, recorded and published."""
         ledger = self._ports.ledger
         skew = self._ports.host_clock() - situation.now
@@ -203,7 +211,7 @@ class Reconciler:
         if self._ports.kill_switch():
             return Reason("kill-switch")
         tripped = ledger.get(BREAKER)
-        if tripped is None and mode is Mode.ENFORCE:
+        if tripped is None and apply and mode is Mode.ENFORCE:
             reason = guard.breaker(situation, int(ledger.get(RESUMED) or 0))
             if reason is not None:
                 tripped = reason.code
