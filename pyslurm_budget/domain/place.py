@@ -6,7 +6,7 @@ special (``Request.special``), it is not asked either: then nothing is stopped.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import NodeShare
@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Room:
-    """What is free on one node."""
+    """What is free on one node, and how many CPUs it has: whoever runs there holds one of them."""
 
     node: str
     gpus: int
     cpus: int
     memory_mb: int
     gpu_type: str | None = None
+    all_cpus: int = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody runs here."""
+        return self.cpus >= self.all_cpus
 
     def holds(self, gpus: int, cpus: int, memory_mb: int) -> bool:
         """Whether so much fits."""
@@ -39,7 +45,9 @@ Rooms = dict[str, Room]
 def rooms_of(nodes: Iterable[Node]) -> Rooms:
     """Free room of every node that takes work."""
     return {
-        n.name: Room(n.name, n.gpus - n.gpus_used, n.cpus - n.cpus_used, n.memory_mb - n.memory_used_mb, n.gpu_type)
+        n.name: Room(
+            n.name, n.gpus - n.gpus_used, n.cpus - n.cpus_used, n.memory_mb - n.memory_used_mb, n.gpu_type, n.cpus
+        )
         for n in nodes
         if n.takes_work
     }
@@ -47,7 +55,7 @@ def rooms_of(nodes: Iterable[Node]) -> Rooms:
 
 def copy_rooms(rooms: Rooms) -> Rooms:
     """A copy that can be changed alone."""
-    return {r.node: Room(r.node, r.gpus, r.cpus, r.memory_mb, r.gpu_type) for r in rooms.values()}
+    return {r.node: replace(r) for r in rooms.values()}
 
 
 def free(rooms: Rooms, shares: Iterable[NodeShare]) -> None:
@@ -78,11 +86,26 @@ def candidates(job: Job, rooms: Rooms, partition_nodes: Mapping[str, frozenset[s
     return [r for n, r in rooms.items() if n in allowed and (wanted is None or r.gpu_type == wanted)]
 
 
+def place(job: Job, rooms: Rooms, partition_nodes: Mapping[str, frozenset[str]]) -> tuple[NodeShare, ...] | None:
+    """A placement of the job, or ``None``. Of several partitions Slurm takes one: it never spreads a job over two."""
+    usable = candidates(job, rooms, partition_nodes)
+    for name in job.partitions:
+        inside = partition_nodes.get(name, frozenset())
+        found = fit(job.request, [room for room in usable if room.node in inside])
+        if found is not None:
+            return found
+    return None
+
+
 def fit(request: Request, rooms: list[Room]) -> tuple[NodeShare, ...] | None:
-    """A placement of the request in these rooms, tightest rooms first, or ``None``."""
-    if request.gpus_per_node is not None or not request.gpus:
-        return _fit_per_node(request, rooms)
-    return _fit_total(request, rooms)
+    """A placement of the request in these rooms, tightest rooms first, or ``None``. Whole nodes are taken whole."""
+    if request.exclusive:
+        rooms = [room for room in rooms if room.idle]
+    found = _fit_total(request, rooms) if request.gpus_per_node is None else _fit_per_node(request, rooms)
+    if found is None or not request.exclusive:
+        return found
+    chosen = {share.node for share in found}
+    return tuple(NodeShare(r.node, r.gpus, r.cpus, r.memory_mb) for r in rooms if r.node in chosen)
 
 
 def per_node(request: Request) -> tuple[int, int, int]:
@@ -101,9 +124,9 @@ def _fit_per_node(request: Request, rooms: list[Room]) -> tuple[NodeShare, ...] 
 
 
 def _fit_total(request: Request, rooms: list[Room]) -> tuple[NodeShare, ...] | None:
-    """A number of GPUs over at least ``nodes_min`` and at most ``nodes_max`` nodes; CPUs and memory go with them."""
+    """GPUs (or none) over ``nodes_min`` to ``nodes_max`` nodes; CPUs and memory go evenly over them."""
     most = request.nodes_max if request.nodes_max is not None else len(rooms)
-    usable = [r for r in rooms if r.gpus >= 1 and r.cpus >= 1]
+    usable = [r for r in rooms if r.cpus >= 1 and (r.gpus >= 1 or not request.gpus)]
     for count in range(request.nodes_min, min(most, len(usable)) + 1):
         found = _spread(request, usable, count)
         if found is not None:
@@ -125,7 +148,7 @@ def _spread(request: Request, rooms: list[Room], count: int) -> tuple[NodeShare,
     shares: list[NodeShare] = []
     missing = request.gpus
     for i, room in enumerate(chosen):
-        gpus = min(room.gpus, missing - (count - i - 1))
+        gpus = min(room.gpus, max(0, missing - (count - i - 1)))
         missing -= gpus
         shares.append(NodeShare(room.node, gpus, cpus, memory))
     return tuple(shares) if missing == 0 else None

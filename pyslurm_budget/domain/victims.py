@@ -1,26 +1,35 @@
 """Which of the allowed runs give way: a set that makes room, and loses the least work.
 
-Per node the cheapest runs are taken until the job fits there, then what proved needless is given back; over several
-nodes the cheapest nodes are taken. Over-allowance sides go first, then least work lost (GPUs x time since the last
-multiple of the contract), then runs that were not requeued often, then the longest past its contract.
+For a job of one node the cheapest set of all is found exactly (a node holds few runs); over several nodes the
+cheapest nodes are taken until the job fits, then what proved needless is given back. Cheap means: over-allowance
+sides only, then least work lost (GPUs x time since the last multiple of the contract), then runs that were not
+requeued often, then fewest, then the longest past their contracts.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.place import candidates, copy_rooms, fit, free, per_node
+from pyslurm_budget.domain.place import candidates, copy_rooms, fit, free, place
 from pyslurm_budget.domain.pool import ceil_div
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyslurm_budget.domain.model import Job
-    from pyslurm_budget.domain.place import Rooms
+    from pyslurm_budget.domain.model import Job, Request
+    from pyslurm_budget.domain.place import Room, Rooms
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.domain.situation import LiveRun
 
-Cost = tuple[int, int, int, int]
+# Whether a run is at its cap of requeues, whether one is of a side within its allowance; then sums over the runs:
+# work lost, earlier requeues, their number, and the ends of their contracts.
+Cost = tuple[int, int, int, int, int, int]
+NOTHING: Cost = (0, 0, 0, 0, 0, 0)
+Found = tuple[Cost, tuple["LiveRun", ...]]
+
+# On a node with more runs than this the cheapest ones are taken in turn instead of looking at all sets.
+EXACT = 12
 
 
 def choose(
@@ -35,80 +44,111 @@ def choose(
 ) -> tuple[LiveRun, ...] | None:
     """The runs to stop so that the job fits into ``rooms`` plus what they hold; ``None`` if no set will do."""
 
-    def key(run: LiveRun) -> tuple[int, int, int, int, str]:
+    def cost(run: LiveRun) -> Cost:
         capped = 1 if run.requeued >= policy.requeues_per_job_day else 0
-        gpus = run.job.held_tres.gpus or 0
-        return (
-            capped,
-            0 if run.job.ref in over else 1,
-            max(gpus, 1) * run.loss(now, policy.loss_cap),
-            run.protected_until,
-            run.job.ref,
-        )
+        lost = max(run.job.held_tres.gpus or 0, 1) * run.loss(now, policy.loss_cap)
+        return capped, 0 if run.job.ref in over else 1, lost, run.requeued, 1, run.protected_until
 
-    ordered = sorted(allowed, key=key)
-    best: tuple[tuple[int, int, int, int], tuple[LiveRun, ...]] | None = None
-    for group in _groups(job, rooms, partitions, ordered):
-        found = _enough(job, rooms, partitions, group)
-        if found is not None:
-            cost = _cost(found, now, policy, over)
-            if best is None or cost < best[0]:
-                best = (cost, found)
+    ordered = sorted(allowed, key=lambda run: (cost(run), run.job.ref))
+    usable = candidates(job, rooms, partitions)
+    on_node = {room.node: [r for r in ordered if _on(r, room.node)] for room in usable}
+    best: Found | None = None
+    if _one_node_holds(job):
+        for room in usable:
+            best = _of_one_node(job.request, room, on_node[room.node], cost, best)
+    else:
+        for group in (_cheapest_nodes_first(job, usable, on_node, cost), ordered):
+            found = _enough(group, lambda runs: _fits(job, rooms, partitions, runs))
+            best = _better(best, found, cost)
     return best[1] if best else None
 
 
-def _cost(runs: Sequence[LiveRun], now: int, policy: Policy, over: frozenset[str]) -> Cost:
-    """Comparable cost of a set: runs at their cap, runs of sides within their allowance, work lost, number."""
-    return (
-        sum(1 for r in runs if r.requeued >= policy.requeues_per_job_day),
-        sum(1 for r in runs if r.job.ref not in over),
-        sum(max(r.job.held_tres.gpus or 0, 1) * r.loss(now, policy.loss_cap) for r in runs),
-        len(runs),
-    )
-
-
-def _groups(
-    job: Job, rooms: Rooms, partitions: Mapping[str, frozenset[str]], ordered: Sequence[LiveRun]
-) -> list[list[LiveRun]]:
-    """Runs in the order in which to try them: node by node for a job of one node, else cheapest nodes first."""
-    usable = [r.node for r in candidates(job, rooms, partitions)]
-    on_node = {n: [r for r in ordered if any(s.node == n for s in r.job.allocation)] for n in usable}
-    if job.request.nodes_min == 1 and _one_node_holds(job):
-        return [runs for runs in on_node.values() if runs]
-    by_cost = sorted(usable, key=lambda n: (_missing(job, rooms, n, on_node[n]), n))
-    flat: list[LiveRun] = []
-    for node in by_cost:
-        flat.extend(r for r in on_node[node] if r not in flat)
-    return [flat, list(ordered)]
+def _on(run: LiveRun, node: str) -> bool:
+    return any(share.node == node for share in run.job.allocation)
 
 
 def _one_node_holds(job: Job) -> bool:
-    """Whether the job's GPUs are asked on one node (or can only be: at most one node)."""
-    return job.request.gpus_per_node is not None or job.request.nodes_max == 1 or not job.request.gpus
+    """Whether one node must hold the whole job."""
+    request = job.request
+    return request.nodes_min == 1 and (request.gpus_per_node is not None or request.nodes_max == 1)
 
 
-def _missing(job: Job, rooms: Rooms, node: str, runs: Sequence[LiveRun]) -> int:
-    """GPUs that runs on this node must give up for the job's part there; large where they cannot give enough."""
-    wanted = per_node(job.request)[0] or ceil_div(job.request.gpus, job.request.nodes_min)
-    missing = max(0, wanted - rooms[node].gpus)
-    given = sum(s.gpus for r in runs for s in r.job.allocation if s.node == node)
-    return missing if given >= missing else missing + 1_000_000
+def _sum(a: Cost, b: Cost) -> Cost:
+    return max(a[0], b[0]), max(a[1], b[1]), a[2] + b[2], a[3] + b[3], a[4] + b[4], a[5] + b[5]
 
 
-def _enough(
-    job: Job, rooms: Rooms, partitions: Mapping[str, frozenset[str]], group: Sequence[LiveRun]
-) -> tuple[LiveRun, ...] | None:
-    """The shortest beginning of the group that makes room, without what proves needless."""
+def _better(best: Found | None, runs: Sequence[LiveRun] | None, cost: Callable[[LiveRun], Cost]) -> Found | None:
+    """The cheaper of both; the first, if they cost the same."""
+    if runs is None:
+        return best
+    total = NOTHING
+    for run in runs:
+        total = _sum(total, cost(run))
+    return (total, tuple(runs)) if best is None or total < best[0] else best
+
+
+def _of_one_node(
+    request: Request, room: Room, runs: Sequence[LiveRun], cost: Callable[[LiveRun], Cost], best: Found | None
+) -> Found | None:
+    """The best set of this node, if it is better than ``best``."""
+
+    def fits(stopped: Sequence[LiveRun]) -> bool:
+        after = copy_rooms({room.node: room})
+        for run in stopped:
+            free(after, run.job.allocation)
+        return fit(request, list(after.values())) is not None
+
+    if len(runs) > EXACT:
+        return _better(best, _enough(runs, fits), cost)
+
+    def search(at: int, chosen: list[LiveRun], spent: Cost, best: Found | None) -> Found | None:
+        """With the runs from ``at`` on open: leave what cannot become better or cannot make room."""
+        if (best is not None and spent >= best[0]) or not fits([*chosen, *runs[at:]]):
+            return best
+        if fits(chosen):
+            return spent, tuple(chosen)
+        best = search(at + 1, [*chosen, runs[at]], _sum(spent, cost(runs[at])), best)
+        return search(at + 1, chosen, spent, best)
+
+    return search(0, [], NOTHING, best)
+
+
+def _cheapest_nodes_first(
+    job: Job, usable: Sequence[Room], on_node: Mapping[str, Sequence[LiveRun]], cost: Callable[[LiveRun], Cost]
+) -> list[LiveRun]:
+    """Of every node the best set for one node's part of the job, the cheapest nodes first."""
+    count = job.request.nodes_min
+    gpus = job.request.gpus_per_node if job.request.gpus_per_node is not None else ceil_div(job.request.gpus, count)
+    part = replace(
+        job.request,
+        nodes_min=1,
+        nodes_max=1,
+        gpus=gpus,
+        gpus_per_node=gpus,
+        cpus=ceil_div(job.request.cpus, count),
+        memory_mb=ceil_div(job.request.memory_mb, count),
+    )
+    found = [
+        (best, room.node)
+        for room in usable
+        if (best := _of_one_node(part, room, on_node[room.node], cost, None)) is not None
+    ]
+    runs = (run for (_, chosen), _ in sorted(found, key=lambda f: (f[0][0], f[1])) for run in chosen)
+    return list({run.job.ref: run for run in runs}.values())
+
+
+def _enough(group: Sequence[LiveRun], fits: Callable[[Sequence[LiveRun]], bool]) -> tuple[LiveRun, ...] | None:
+    """The shortest beginning of the group that makes room, without what proves needless, dearest first."""
     chosen: list[LiveRun] = []
     for run in group:
-        chosen.append(run)
-        if _fits(job, rooms, partitions, chosen):
+        if fits(chosen):
             break
-    else:
+        chosen.append(run)
+    if not fits(chosen):
         return None
-    for run in reversed(chosen[:-1]):
+    for run in reversed(chosen):
         fewer = [r for r in chosen if r is not run]
-        if _fits(job, rooms, partitions, fewer):
+        if fits(fewer):
             chosen = fewer
     return tuple(chosen)
 
@@ -118,4 +158,4 @@ def _fits(job: Job, rooms: Rooms, partitions: Mapping[str, frozenset[str]], stop
     after = copy_rooms(rooms)
     for run in stopped:
         free(after, run.job.allocation)
-    return fit(job.request, candidates(job, after, partitions)) is not None
+    return place(job, after, partitions) is not None
