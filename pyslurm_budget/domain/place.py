@@ -126,6 +126,8 @@ def _fit_per_node(request: Request, rooms: list[Room]) -> tuple[NodeShare, ...] 
 def _fit_total(request: Request, rooms: list[Room]) -> tuple[NodeShare, ...] | None:
     """GPUs (or none) over ``nodes_min`` to ``nodes_max`` nodes; CPUs and memory go evenly over them."""
     most = request.nodes_max if request.nodes_max is not None else len(rooms)
+    if request.gpus:
+        most = min(most, max(request.gpus, request.nodes_min))  # no node without a GPU
     usable = [r for r in rooms if r.cpus >= 1 and (r.gpus >= 1 or not request.gpus)]
     for count in range(request.nodes_min, min(most, len(usable)) + 1):
         found = _spread(request, usable, count)
