@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import Mode
+from pyslurm_budget.errors import SbudgetError
 from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.service.reconcile import Ports, Reconciler, Settings
 from pyslurm_budget.simulate.cluster import SimulatedCluster
@@ -57,6 +58,7 @@ class SimulatedSite:
         self._due = self.cluster.now
         self.controller: Reconciler | None = None
         self.last: CycleResult | None = None
+        self.failure: SbudgetError | None = None
 
     def close(self) -> None:
         """Give the ledger back."""
@@ -81,13 +83,17 @@ class SimulatedSite:
         self.controller = None
 
     def cycle(self) -> CycleResult | None:
-        """One cycle now, or as much of one as the controller lives to do (then ``None``, and it is gone)."""
+        """One cycle now. ``None`` if it failed (``failure`` says why; the controller goes on, as with ``--every``),
+        or if the controller was killed in it (it is gone)."""
         if self.controller is None:
             raise ValueError("no controller runs")
+        self.last, self.failure = None, None
         try:
             self.last = self.controller.cycle(apply=True)
+        except SbudgetError as failure:
+            self.failure = failure
         except KilledError:
-            self.controller, self.last = None, None
+            self.controller = None
         return self.last
 
     def run_for(self, seconds: int) -> None:
