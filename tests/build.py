@@ -169,9 +169,11 @@ def live(job: Job | None = None, minimum: int = HOUR, **changes: Any) -> LiveRun
 
 
 def use(budget: str | None = "red", gpu_seconds: int = HOUR, **changes: Any) -> Use:
-    """``gpu_seconds`` of one GPU (or of ``rate``), ended just now."""
-    rate = changes.get("rate", 1000)
+    """``gpu_seconds`` of eight GPUs (of one, where they cannot be divided; or of ``rate``), ended just now."""
+    rate = changes.get("rate", 1000 if gpu_seconds % 8 else 8000)
     length = gpu_seconds * 1000 // rate
+    if length > 7 * DAY and "start" not in changes:
+        raise ValueError(f"{gpu_seconds} GPU-seconds at rate {rate} are longer than the window.")
     given: dict[str, Any] = {
         "budget": budget,
         "user": "alice" if budget == "red" else "bob",

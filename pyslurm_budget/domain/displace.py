@@ -1,27 +1,31 @@
 """Who may take whose place (design 4.6), by the requeue engine: our own placement is the judge of rule 4.
 
 Beneficiaries are taken in our order of backed work, which is Slurm's own. Work that idle or spare GPUs can hold is
-left to Slurm. The first job of a pool that can be neither judged nor served ends the search there.
+left to Slurm. The first job of a pool that can be neither judged nor served ends the search there. The loads compared
+are those of what runs and of what was served before: when the jobs behind will start, nobody knows.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import MILLI, JobState, WorkClass
-from pyslurm_budget.domain.place import Rooms, candidates, fit, free, rooms_of, take
+from pyslurm_budget.domain.place import Rooms, free, place, rooms_of, take
 from pyslurm_budget.domain.plan import Reason
 from pyslurm_budget.domain.victims import choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyslurm_budget.domain.books import Book, Books
+    from pyslurm_budget.domain.books import Books
     from pyslurm_budget.domain.candidate import Candidate
     from pyslurm_budget.domain.situation import LiveRun, Situation
 
-WAITS_FOR_ROOM = ("Resources", "Priority", "None", "BeginTime")
+# A begin time that has passed is the reason until Slurm looks again; before its first look there is none.
+WAITS_FOR_ROOM = ("Resources", "Priority", "BeginTime")
+NOT_LOOKED_AT = ("", "None")
 HUNDRED = 100
 
 
@@ -50,36 +54,53 @@ class Displacer:
         self._books = books
         self._taken: set[str] = set()
         self._search = Search()
+        self._spare: Rooms = {}
+        self._waiting: dict[tuple[str, str], int] = defaultdict(int)
+        self._waiting_user: dict[tuple[str, str, str], int] = defaultdict(int)
 
     def search(self, backed: dict[str, list[Candidate]]) -> Search:
         """Look at the backed candidates of every pool, best first."""
+        self._spare = rooms_of(self._situation.snapshot.nodes)
+        for run in self._situation.runs:
+            if run.work_class is WorkClass.SPARE and run.job.state is JobState.RUNNING:
+                free(self._spare, run.job.allocation)
+        for pool, order in backed.items():
+            for candidate in order:
+                self._count(pool, candidate, 1)
         for pool, order in backed.items():
             self._pool(pool, [c for c in order if c.job.reservation is None])
         return self._search
 
-    def _pool(self, pool: str, order: list[Candidate]) -> None:
-        spare = rooms_of(self._situation.pools.members.get(pool, ()))
-        for run in self._situation.runs:
-            if run.work_class is WorkClass.SPARE and run.job.state is JobState.RUNNING:
-                free(spare, run.job.allocation)
-        for rank, candidate in enumerate(order):
-            if candidate.job.reason and not candidate.job.reason.startswith(WAITS_FOR_ROOM):
-                self._search.notes[candidate.ref] = Reason("waits-for-slurm", {"reason": candidate.job.reason})
-                continue
-            if not self._serve(pool, candidate, spare, first=rank == 0):
-                return
+    def _count(self, pool: str, c: Candidate, sign: int) -> None:
+        """Count a candidate's contract, which the books hold as outstanding, as one that only waits; or no more."""
+        if c.budget is not None:
+            for name in self._books.path(c.budget):
+                self._waiting[name, pool] += sign * c.price.amount
+            self._waiting_user[c.budget, pool, c.job.user] += sign * c.price.amount
 
-    def _serve(self, pool: str, c: Candidate, spare: Rooms, *, first: bool) -> bool:
+    def _pool(self, pool: str, order: list[Candidate]) -> None:
+        first = True
+        for candidate in order:
+            job = candidate.job
+            if job.reason not in NOT_LOOKED_AT and not job.reason.startswith(WAITS_FOR_ROOM):
+                self._search.notes[candidate.ref] = Reason("waits-for-slurm", {"reason": job.reason})
+            elif job.eligible is not None and job.eligible <= self._situation.now:
+                if not self._serve(pool, candidate, first=first):
+                    return
+                self._count(pool, candidate, -1)
+                first = False
+
+    def _serve(self, pool: str, c: Candidate, *, first: bool) -> bool:
         """Serve one job; false ends the search of the pool."""
         if c.job.request.special is not None:
             self._search.notes[c.ref] = Reason("cannot-judge", {"what": c.job.request.special})
             return False
         partitions = self._situation.pools.partition_nodes
-        if (shares := fit(c.job.request, candidates(c.job, spare, partitions))) is not None:
-            take(spare, shares)
+        if (shares := place(c.job, self._spare, partitions)) is not None:
+            take(self._spare, shares)
             return True
-        if not c.job.reason:
-            return False  # Slurm has not looked at it yet, so nobody knows what it waits for
+        if c.job.reason in NOT_LOOKED_AT:
+            return False  # nobody knows yet what it waits for
         wait = self._backing_off(c)
         if wait is not None:
             self._search.notes[c.ref] = wait
@@ -88,7 +109,7 @@ class Displacer:
         over = frozenset(run.job.ref for run, reason in allowed if reason.numbers.get("over"))
         chosen = choose(
             c.job,
-            spare,
+            self._spare,
             partitions,
             [run for run, _ in allowed],
             now=self._situation.now,
@@ -100,11 +121,11 @@ class Displacer:
             return False
         reasons = {run.job.ref: reason for run, reason in allowed}
         for run in chosen:
-            free(spare, run.job.allocation)
+            free(self._spare, run.job.allocation)
             self._taken.add(run.job.ref)
-        shares = fit(c.job.request, candidates(c.job, spare, partitions))
+        shares = place(c.job, self._spare, partitions)
         if shares is not None:
-            take(spare, shares)
+            take(self._spare, shares)
         self._search.displacements.append(Displacement(c, tuple((run, reasons[run.job.ref]) for run in chosen)))
         return True
 
@@ -133,7 +154,9 @@ class Displacer:
     def _past_contract(self, c: Candidate, run: LiveRun) -> bool:
         """Rule 2."""
         policy, now = self._situation.policy, self._situation.now
-        if run.work_class is not WorkClass.BACKED or not run.stoppable or run.job.completing or run.job.het:
+        if run.work_class is not WorkClass.BACKED or not run.stoppable or not run.job.can_requeue:
+            return False
+        if run.job.completing or run.job.het:
             return False
         if run.job.state is not JobState.RUNNING or now < run.protected_until:
             return False
@@ -159,7 +182,9 @@ class Displacer:
             "for_load": mine.percent,
             "load": theirs.percent,
         }
-        if mine.after > mine.line:
+        # The paths of one user's own jobs do not part.
+        same = (run.budget, run.job.user) == (c.budget, c.job.user)
+        if mine.after > mine.line or (same and not wide):
             return None
         if wide:
             return Reason("displaced-for-wide", numbers)
@@ -176,27 +201,32 @@ class Displacer:
         """The two sides at the place where the paths part; users of one budget are leaves with equal shares."""
         budget = c.budget or ""
         price = c.price.amount
-        if run.budget is None or run.budget == budget:
-            book = self._books.books[budget, pool]
-            users = max(1, len(set(book.user_use) | {c.job.user, run.job.user}))
-            part, line = book.allowance // users, book.line // users
-            use = book.user_use.get
-            return (
-                _side(part, line, use(c.job.user, 0), price),
-                _side(part, line, use(run.job.user, 0), price if run.job.user == c.job.user else 0),
-            )
-        ours, others = self._books.path(budget), self._books.path(run.budget)
-        mine = self._branch(ours, others, pool)
-        other = self._branch(others, ours, pool)
-        return (
-            _side(mine.allowance, mine.line, mine.charged_now + mine.outstanding, price),
-            _side(other.allowance, other.line, other.charged_now + other.outstanding, 0),
-        )
+        if run.budget == budget:
+            return self._user(pool, budget, c, c.job.user, price), self._user(pool, budget, c, run.job.user, 0)
+        ours = self._books.path(budget)
+        if run.budget is None:  # nobody's share pays for it: over whatever it holds
+            return self._branch(ours, (), pool, price), _Side(0, 0, run.rate, run.rate)
+        others = self._books.path(run.budget)
+        return self._branch(ours, others, pool, price), self._branch(others, ours, pool, 0)
 
-    def _branch(self, path: tuple[str, ...], other: tuple[str, ...], pool: str) -> Book:
-        """The book of the side of ``path`` just below the place where both part."""
+    def _user(self, pool: str, budget: str, c: Candidate, user: str, price: int) -> _Side:
+        """A user's equal part of the budget, beside all its users."""
+        book = self._books.payer(budget, pool)
+        users = len({*book.user_use, c.job.user, user})
+        used = book.user_use.get(user, 0) - self._waiting_user[budget, pool, user]
+        return _Side(book.allowance // users, book.line // users, used, used + price)
+
+    def _branch(self, path: tuple[str, ...], other: tuple[str, ...], pool: str, price: int) -> _Side:
+        """The side of ``path`` just below the place where both part."""
         own = [name for name in path if name not in other]
-        return self._books.books[own[-1], pool] if own else self._books.direct(path[0], pool)
+        if own:
+            book, waiting = self._books.books[own[-1], pool], self._waiting[own[-1], pool]
+        else:
+            children = self._books.tree.children.get(path[0], ())
+            book = self._books.direct(path[0], pool)
+            waiting = self._waiting[path[0], pool] - sum(self._waiting[name, pool] for name in children)
+        used = book.charged_now + book.outstanding - waiting
+        return _Side(book.allowance, book.line, used, used + price)
 
     def _would_displace_back(self, c: Candidate, run: LiveRun) -> bool:
         """A displaced job may not displace the same budget back within one contract."""
@@ -220,8 +250,3 @@ class _Side:
     def percent(self) -> int:
         """Load in percent, for people."""
         return self.before * HUNDRED // self.allowance if self.allowance > 0 else HUNDRED * MILLI
-
-
-def _side(allowance: int, line: int, with_contract: int, price: int) -> _Side:
-    """The books count the beneficiary's contract as outstanding already: without it is what was before."""
-    return _Side(allowance, line, with_contract - price, with_contract)

@@ -136,7 +136,7 @@ def test_nothing_is_charged_outside_the_window_or_to_nobody() -> None:
             use("red", pool="h100"),
             use(None),
             use("green"),
-            use("blue", start=NOW - HOUR, end=NOW + HOUR),
+            use("blue", rate=1000, start=NOW - HOUR, end=NOW + HOUR),
         ]
     )
     assert of.books["red", POOL].charged_now == 0
