@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.plan import Reason
+from pyslurm_budget.domain.plan import ActionKind, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +34,19 @@ def breaker(situation: Situation, since: int = 0) -> Reason | None:
     drained = _drained_by_us(situation, recent)
     if len(drained) >= policy.breaker_drained:
         return Reason("breaker-drained", {"nodes": ",".join(drained), "window": policy.breaker_window})
-    stopped = sum(r.gpus for r in recent if r.state in ("sent", "done"))
-    running = stopped + sum(run.job.held_tres.gpus or 0 for run in situation.runs)
-    if stopped and stopped > policy.breaker_part * max(running, policy.breaker_least_gpus):
+    # A drain is asked for by people or a health check, and has a limit of its own: it is no sign of a runaway.
+    displaced = [r for r in recent if r.kind is ActionKind.DISPLACE and r.state in ("sent", "done")]
+    stopped = sum(r.gpus for r in displaced)
+    running = sum(run.job.held_tres.gpus or 0 for run in situation.runs) + _on_their_way(situation, displaced)
+    if stopped > policy.breaker_part * max(running, policy.breaker_least_gpus):
         return Reason("breaker-requeued", {"gpus": stopped, "running": running, "window": policy.breaker_window})
     return None
+
+
+def _on_their_way(situation: Situation, displaced: Sequence[Requeued]) -> int:
+    """GPUs stopped so lately that those who get them need not run yet: they are not counted as missing."""
+    time = situation.snapshot.controller.kill_wait + situation.policy.start_deadline
+    return sum(r.gpus for r in displaced if r.at > situation.now - time)
 
 
 def _drained_by_us(situation: Situation, recent: Sequence[Requeued]) -> list[str]:
