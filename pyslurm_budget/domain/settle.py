@@ -32,7 +32,7 @@ def settle(
         return _requeue(action, state, at, job, ended_as=ended_as, now=now, policy=policy)
     if job is None or job.key.submit != action.key.submit:
         return "skipped", "the job had moved on"
-    if action.qos is not None and job.state is JobState.PENDING:
+    if action.qos is not None:
         if job.qos == action.qos:
             return "done", f"QOS is {job.qos}"
         return "undone", f"not carried out: QOS is {job.qos}, decided anew"
@@ -54,9 +54,8 @@ def _requeue(
 def _live_requeue(action: Action, state: str, at: int, job: Job, *, now: int, policy: Policy) -> Verdict | None:
     if job.completing:
         return None
-    same_run = job.key.submit == action.key.submit
-    if not same_run and job.state in (JobState.PENDING, JobState.RUNNING):
-        return "done", "waits again" if job.state is JobState.PENDING else "runs again"
+    if job.key.submit != action.key.submit:
+        return "done", "waits again" if job.state is JobState.PENDING else "ran again"
     if job.state in (JobState.RUNNING, JobState.SUSPENDED):
         if state == "intent":
             return "undone", "not carried out: the run goes on, decided anew"
