@@ -19,7 +19,7 @@ KILL_TASK = "Kill task failed"
 def quiet(situation: Situation) -> Reason | None:
     """After a restart of slurmctld the first cycles plan nothing: its state may still be settling."""
     since = situation.now - situation.snapshot.controller.started
-    if 0 <= since < situation.policy.restart_quiet:
+    if since < situation.policy.restart_quiet:  # below 0: it restarted while the snapshot was read
         return Reason("controller-restarted", {"ago": since, "quiet": situation.policy.restart_quiet})
     return None
 
@@ -51,7 +51,10 @@ def _on_their_way(situation: Situation, displaced: Sequence[Requeued]) -> int:
 
 def _drained_by_us(situation: Situation, recent: Sequence[Requeued]) -> list[str]:
     """Nodes that Slurm drained ("Kill task failed") after we had requeued a run on them."""
-    touched = {node: r.at for r in recent for node in r.nodes}
+    touched: dict[str, int] = {}
+    for r in recent:
+        for name in r.nodes:
+            touched.setdefault(name, r.at)  # the first: emptying the node afterwards does not hide it
     return sorted(
         node.name
         for node in situation.snapshot.nodes
