@@ -88,8 +88,10 @@ def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list
     for pool in pools_of(situation):
         runs, limits = drained_runs(situation, pool)
         notes.extend(limits)
-        requeues.extend(_requeue(situation, run, ActionKind.DRAIN, reason, None) for run, reason in runs)
-        gone.update(run.job.ref for run, _ in runs)
+        for run, reason in runs:
+            if run.job.ref not in gone:  # it may run on draining nodes of two pools
+                requeues.append(_requeue(situation, run, ActionKind.DRAIN, reason, None))
+                gone.add(run.job.ref)
     search = Displacer(situation, books).search(classes.backed)
     for displacement in search.displacements:
         for run, reason in displacement.victims:
