@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyslurm_budget.cli import wiring
+from pyslurm_budget.cli.dump import load_dump
 from pyslurm_budget.cli.options import Context, data, host_now, pass_context, seconds, talk
 from pyslurm_budget.config import effective, setting_lines
 from pyslurm_budget.errors import SbudgetError, UnhealthyError
@@ -23,10 +24,21 @@ if TYPE_CHECKING:
     from pyslurm_budget.service.reconcile import CycleResult
 
 
-@click.command()
+@click.command(short_help="Read Slurm's accounting, or saved accounting, into the ledger.")
+@click.option("--dump", metavar="FILE", help="Read what somebody saved with sacct (- is stdin); needs no Slurm here.")
+@click.option("--as-of", metavar="TIME", help="With --dump: when it was saved; running jobs count until then.")
 @pass_context
-def sync(context: Context) -> None:
-    """Read Slurm's accounting into the ledger, and nothing else."""
+def sync(context: Context, dump: str | None, as_of: str | None) -> None:
+    """Read Slurm's accounting into the ledger, and nothing else.
+
+    A dump is sacct's text with its header (-P or -p, any columns and delimiter), or the answer of sacct --json.
+    TIME is seconds since the epoch or such as 2026-12-01T08:00:00, in [reports] timezone if it names no zone.
+    """
+    if dump is not None:
+        load_dump(context.config, dump, as_of)
+        return
+    if as_of is not None:
+        raise click.UsageError("--as-of needs --dump")
     rows = wiring.reconciler(context.config).sync()
     talk(f"sbudget: {rows:,} accounting rows changed")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, cast
 
 from pyslurm_budget.slurm.dump_json import json_runs
@@ -52,11 +53,12 @@ class DumpAccounting:
                 yield run
 
     def _all(self) -> Iterator[RunRecord]:
-        stream = _text_stream(self._source)
-        begin = _first_text(stream)
-        if begin.lstrip("\ufeff \t\r\n").startswith("{"):
-            return json_runs(begin + stream.read(), self._options, self.summary)
-        return self._rows(_lines(begin, stream))
+        with _text_stream(self._source) as stream:
+            begin = _first_text(stream)
+            if begin.lstrip("\ufeff \t\r\n").startswith("{"):
+                yield from json_runs(begin + stream.read(), self._options, self.summary)
+            else:
+                yield from self._rows(_lines(begin, stream))
 
     def _rows(self, lines: Iterator[str]) -> Iterator[RunRecord]:
         checked = False
@@ -73,13 +75,21 @@ class DumpAccounting:
                 self.summary.reject(row.line, error, "|".join(row.cells.values()))
 
 
-def _text_stream(source: str | IO[str] | IO[bytes]) -> IO[str]:
-    """The source as text whose lines end at newlines alone: names may hold the other line ends of Unicode."""
+@contextmanager
+def _text_stream(source: str | IO[str] | IO[bytes]) -> Iterator[IO[str]]:
+    """The source as text whose lines end at newlines alone: names may hold the other line ends of Unicode. A stream
+    is left open: it is its owner who closes it."""
     if isinstance(source, str):
-        return io.StringIO(source, newline="\n")
-    if isinstance(source.read(0), str):
-        return cast("IO[str]", source)
-    return io.TextIOWrapper(cast("IO[bytes]", source), encoding="utf-8", errors="replace", newline="\n")
+        yield io.StringIO(source, newline="\n")
+    elif isinstance(source.read(0), str):
+        yield cast("IO[str]", source)
+    else:
+        text = io.TextIOWrapper(cast("IO[bytes]", source), encoding="utf-8", errors="replace", newline="\n")
+        try:
+            yield text
+        finally:
+            with suppress(ValueError):
+                text.detach()
 
 
 def _first_text(stream: IO[str]) -> str:

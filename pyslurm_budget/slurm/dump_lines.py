@@ -115,7 +115,7 @@ class Columns:
         return there
 
     def begins(self, cells: list[str]) -> bool:
-        """Whether the cells may be a record up to a newline in its free text: what is before fits, the id included."""
+        """Whether the cells may be a record up to a newline in its free text: what is before fits, with the id."""
         last = len(cells) - 1
         there = self._forward(cells[:-1], max(last - self._id, 0))
         return any(
