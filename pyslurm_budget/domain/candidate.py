@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import comment
@@ -21,14 +21,23 @@ if TYPE_CHECKING:
 # A requeued job waits for its begin time, and must have its class before that: so a begin time this near is eligible.
 SOON = 180
 ASKED_SPARE = "sbudget:spare"
+# Reasons (their beginnings) that say that Slurm cannot start the job now, or as it is will never. A limit for one job
+# (QOSMaxGRESPerJob and its kin) is never met by waiting.
 NEVER = (
-    "Dependency",
-    "JobHeld",
-    "DependencyNeverSatisfied",
-    "ReqNodeNotAvail",
+    "AccountNotAllowed",
     "BadConstraints",
+    "Dependency",
+    "InvalidAccount",
+    "InvalidQOS",
     "JobArrayTaskLimit",
+    "JobHeld",
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
+    "QOSMin",
+    "QOSNotAllowed",
+    "ReqNodeNotAvail",
 )
+PER_JOB = "PerJob"
 
 _OBSTACLES = {
     comment.ContractKind.ASKED_SPARE: "declared-spare",
@@ -84,9 +93,19 @@ def _of_job(situation: Situation, job: Job) -> Iterator[Candidate]:
     if not job.tasks:
         yield _one(situation, job, pools, job.ref, None)
         return
-    ahead = job.tasks[: situation.policy.array_ahead]
-    for task in ahead:
-        yield _one(situation, job, pools, f"{job.array_job_id}_{task}", task)
+    ahead, rest = job.tasks[: situation.policy.array_ahead], job.tasks[situation.policy.array_ahead :]
+    if not rest or not situation.enforcing or situation.policy.classes.is_spare(job.qos):
+        for task in ahead:
+            yield _one(situation, job, pools, f"{job.array_job_id}_{task}", task)
+    if rest:
+        # More tasks than are backed at a time, in one record: it is spare, and tasks leave it. If it is in a backed
+        # QOS (submitted without a table, or before the switch-on), it goes back as a whole first.
+        yield replace(_one(situation, job, pools, job.ref, rest[0]), obstacle=_array_ahead(situation))
+
+
+def _array_ahead(situation: Situation) -> Reason:
+    """Why what is left of a long array is spare."""
+    return Reason("array-ahead", {"ahead": situation.policy.array_ahead})
 
 
 def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
@@ -163,7 +182,7 @@ def _eligible(situation: Situation, job: Job) -> bool:
     """Whether Slurm could start it now: not held, dependencies met, begin time (nearly) reached, no "never"."""
     if job.priority == 0 or job.eligible is None or job.eligible > situation.now + SOON:
         return False
-    return not job.reason.startswith(NEVER)
+    return not job.reason.startswith(NEVER) and PER_JOB not in job.reason
 
 
 def _signature(job: Job, rate: int, contract: int) -> str:

@@ -126,7 +126,9 @@ def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
             changes += [_change(c, _wanted_qos(situation, c, work_class), classes, base, ranked=False) for c in later]
             moves.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_CLASS)
             ranks.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_RANK)
-    return _merged(moves) + _merged(ranks)
+    # A record that is split now is ranked in the next cycle: its present name also means the tasks that leave it.
+    splitting = {a.for_ref for a in moves if a.for_ref is not None}
+    return _merged(moves) + _merged([a for a in ranks if a.for_ref not in splitting])
 
 
 def _records(situation: Situation, order: Sequence[Candidate], work_class: WorkClass) -> list[Candidate]:
@@ -143,8 +145,11 @@ def _records(situation: Situation, order: Sequence[Candidate], work_class: WorkC
 
 
 def _wanted_qos(situation: Situation, c: Candidate, work_class: WorkClass) -> str:
-    classes = situation.policy.classes
-    return classes.backed_of(c.job.qos) if work_class is WorkClass.BACKED else classes.spare_of(c.job.qos)
+    """The QOS of the class; the present one, where the user may not have that: Slurm would refuse the update."""
+    classes, job = situation.policy.classes, c.job
+    wanted = classes.backed_of(job.qos) if work_class is WorkClass.BACKED else classes.spare_of(job.qos)
+    known = wanted in situation.snapshot.allowed_qos.get((job.account, job.user), frozenset())
+    return wanted if known or not situation.enforcing else job.qos
 
 
 def _change(c: Candidate, wanted: str, classes: Classes, site_factor: int, *, ranked: bool) -> Action | None:
@@ -190,7 +195,9 @@ def _merged(actions: list[Action]) -> list[Action]:
 
 
 def _covers(record: str, group: Sequence[Action]) -> bool:
-    """Whether the actions are for every task of the record."""
+    """Whether the actions are for every task of the record, or one is for the record as a whole."""
+    if any(action.ref == record for action in group):
+        return True
     inside = record.partition("[")[2].rstrip("]").partition("%")[0]
     tasks = 0
     for part in inside.split(","):
