@@ -7,6 +7,8 @@ A change is a value that knows what it found, so that :mod:`pyslurm_budget.servi
   on a list of its own adds ``x``, on an inherited one it stores ``+x``; ``qos-=x`` then stores ``-x``, it does not
   take the ``+x`` back. Only ``qos=`` (nothing) makes a list inherit again.
 - ``partition=`` (nothing) picks a user's association without a partition; without it all of his are changed.
+- The deletion of a QOS breaks the lists that still have it (``,3,2,`` becomes ``2,``, which nobody can read), and
+  running jobs that have it are left with none. QOS belong to all clusters of a slurmdbd.
 - QOS are changed by an Administrator only, lists by an Operator too.
 """
 
@@ -28,13 +30,13 @@ BACKED_PRIORITY = 100
 MADE_BY = "made by sbudget setup"
 ROOT = "root"
 SLURMS_OWN = "normal"  # the QOS that slurmdbd makes itself, and gives where nothing else is said
-# What a twin must have of its managed QOS, or jobs would lose it (or escape it) by becoming spare. These names are
-# accepted both after ``format=`` and after ``set`` by sacctmgr of 22.05 to 26.05.
+# What a twin must have of its managed QOS, or jobs would lose it (or escape it) by becoming spare. sacctmgr takes
+# these names both after ``format=`` and after ``set`` (not so ``maxtresrunminsperuser``, which it only shows).
 LIMITS = (
     "grptres", "grptresmins", "grptresrunmins", "grpjobs", "grpjobsaccrue", "grpsubmitjobs", "grpwall",
     "maxtresperjob", "maxtrespernode", "maxtresminsperjob", "maxwall", "maxtresperuser", "maxjobsperuser",
     "maxsubmitjobsperuser", "maxtresperaccount", "maxjobsperaccount", "maxsubmitjobsperaccount",
-    "maxjobsaccrueperuser", "maxjobsaccrueperaccount", "maxtresrunminsperuser", "maxtresrunminsperaccount",
+    "maxjobsaccrueperuser", "maxjobsaccrueperaccount", "maxtresrunminspu", "maxtresrunminspa",
     "mintresperjob", "minpriothres", "usagefactor", "usagethres", "limitfactor", "flags",
 )  # fmt: skip
 
@@ -85,7 +87,8 @@ class PartitionRule:
 @dataclass(frozen=True, slots=True)
 class SlurmFacts:
     """What `setup` needs to know of Slurm. ``settings`` is ``scontrol show config``; ``weights`` the sum of the
-    priority weights; ``admin_level`` that of the calling user (``none``, ``operator``, ``administrator``)."""
+    priority weights; ``admin_level`` that of the calling user (``none``, ``operator``, ``administrator``);
+    ``elsewhere`` the QOS in the lists of other clusters of the same slurmdbd."""
 
     cluster: str
     settings: Mapping[str, str]
@@ -94,6 +97,7 @@ class SlurmFacts:
     associations: tuple[Association, ...]
     admin_level: str
     partitions: Mapping[str, PartitionRule] = field(default_factory=lambda: MappingProxyType({}))
+    elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class Setup:
         if stay or troubles:
             reasons = [f"QOS {name} stays: {why}" for name, why in stay.items()] + troubles
             raise UnfinishedError(
-                f"{'; '.join(reasons[:MOST_SHOWN])}; run sbudget setup remove again when these jobs have ended"
+                f"{'; '.join(reasons[:MOST_SHOWN])}; run sbudget setup remove again when that is over"
             )
 
     def _reservations(self, snapshot: Snapshot, commands: Commands) -> list[str]:
@@ -221,7 +221,7 @@ class Setup:
                 if to == job.qos:
                     commands.update_job(job.ref, site_factor=0)
                 else:
-                    # With the time limit: some releases replace it when the QOS changes (docs/reference/setup.md).
+                    # With the time limit: 25.05.6 to 25.11.4 replace it when the QOS changes.
                     commands.update_job(job.ref, qos=to, site_factor=0, time_limit=job.time_limit,
                                         unlimited=job.time_limit is None)  # fmt: skip
                     moved[f"{job.qos} to {to}"] += 1

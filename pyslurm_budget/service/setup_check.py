@@ -1,6 +1,6 @@
 """The check of `sbudget setup`: what Slurm must say, point by point, and the line to write where it does not. Pure.
 
-slurm.conf is never edited by us. Facts behind the points: docs/reference/setup.md.
+slurm.conf is never edited by us.
 """
 
 from __future__ import annotations

@@ -111,16 +111,17 @@ def undo(record: Record, facts: SlurmFacts) -> list[Step]:
 
 
 def _preempts(record: Record, facts: SlurmFacts) -> list[Step]:
-    taken: dict[str, dict[str, None]] = {}
+    """What we put into Preempt lists, and our QOS in any of them."""
+    added: dict[str, set[str]] = {}
     for change in record.changes:
-        if isinstance(change, LetPreempt) and change.qos in facts.qos:
-            there = [name for name in change.names if name in facts.qos[change.qos].preempt]
-            taken.setdefault(change.qos, {}).update(dict.fromkeys(there))
-    return [
-        Step(f"{qos} may no longer preempt {','.join(names)}",
-             (("modify", "qos", qos, "set", f"preempt-={','.join(names)}"),))
-        for qos, names in taken.items() if names
-    ]  # fmt: skip
+        if isinstance(change, LetPreempt):
+            added.setdefault(change.qos, set()).update(change.names)
+    steps = []
+    for qos in facts.qos.values():
+        if names := ",".join(sorted(qos.preempt & (added.get(qos.name, set()) | record.made))):
+            command = ("modify", "qos", qos.name, "set", f"preempt-={names}")
+            steps.append(Step(f"{qos.name} may no longer preempt {names}", (command,)))
+    return steps
 
 
 def _lists(record: Record, facts: SlurmFacts) -> list[Step]:
@@ -135,12 +136,13 @@ def _lists(record: Record, facts: SlurmFacts) -> list[Step]:
 
 
 def list_before(association: Association, record: Record) -> frozenset[str]:
-    """The association's own list without what the record says that we added, newest first."""
+    """The association's own list without what the record says that we added, newest first, and without our QOS,
+    whoever put them there: their deletion would break the list."""
     own = association.own
     for change in reversed(record.changes):
         if isinstance(change, LetUse) and change.key == association.key:
             own = _without(own, change)
-    return own
+    return frozenset(name for name in own if name.lstrip("+-") not in record.made)
 
 
 def _without(own: frozenset[str], change: LetUse) -> frozenset[str]:
@@ -174,6 +176,8 @@ def drop_qos(record: Record, facts: SlurmFacts, used: Mapping[str, str]) -> tupl
         defaults = [of(a.key) for a in facts.associations if a.default == change.name]
         if change.name in used:
             stay[change.name] = used[change.name]
+        elif change.name in facts.elsewhere:
+            stay[change.name] = "another cluster of this slurmdbd has it in its lists"
         elif defaults:
             stay[change.name] = f"it is the DefaultQOS of {', '.join(defaults[:3])}"
         else:

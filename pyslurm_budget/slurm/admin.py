@@ -39,14 +39,16 @@ class SlurmAdmin:
     def facts(self) -> SlurmFacts:
         """Everything that the check and the plan need, or a failure."""
         controller = self._queue.controller()
+        associations, elsewhere = self._associations(controller.cluster)
         return SlurmFacts(
             cluster=controller.cluster,
             settings=controller.settings,
             weights=controller.weights,
             qos={qos.name: qos for qos in self._qos()},
-            associations=tuple(self._associations(controller.cluster)),
+            associations=associations,
             admin_level=self._admin_level(controller.settings.get("SlurmUser", "")),
             partitions=partition_rules(self._runner.read("scontrol", "-a", "-o", "show", "partition")),
+            elsewhere=elsewhere,
         )
 
     def _table(self, what: str, fields: tuple[str, ...], *words: str) -> Iterator[dict[str, str]]:
@@ -69,18 +71,23 @@ class SlurmAdmin:
                 raise SlurmOutputError(f"sacctmgr show qos: cannot read the line of {row['name']!r}") from None
             yield Qos(row["name"], priority, _names(row["preempt"]), row["preemptmode"], grace, limits)
 
-    def _associations(self, cluster: str) -> Iterator[Association]:
-        """Lists as stored: ``withrawqoslevel`` keeps the signs, ``woplimits`` leaves out what is inherited."""
-        fields = ("account", "user", "partition", "parentname", "qos", "defaultqos")
-        found = 0
-        for row in self._table("assoc", fields, "withrawqoslevel", "woplimits", f"cluster={cluster}"):
-            found += 1
-            who = (row["account"], row["user"], row["partition"], row["parentname"])
-            yield Association(*who, _names(row["qos"]), row["defaultqos"])
+    def _associations(self, cluster: str) -> tuple[tuple[Association, ...], frozenset[str]]:
+        """Lists as stored, and the QOS that other clusters use: ``withrawqoslevel`` keeps the signs, ``woplimits``
+        leaves out what is inherited."""
+        fields = ("cluster", "account", "user", "partition", "parentname", "qos", "defaultqos")
+        found: list[Association] = []
+        elsewhere: set[str] = set()
+        for row in self._table("assoc", fields, "withrawqoslevel", "woplimits"):
+            if row["cluster"] == cluster:
+                who = (row["account"], row["user"], row["partition"], row["parentname"])
+                found.append(Association(*who, _names(row["qos"]), row["defaultqos"]))
+            else:
+                elsewhere |= {name.lstrip("+-") for name in _names(row["qos"])} | _names(row["defaultqos"])
         if not found:
             raise SlurmOutputError(
                 f"sacctmgr show assoc: no account at all; is the cluster {cluster} registered with slurmdbd?"
             )
+        return tuple(found), frozenset(elsewhere)
 
     def _admin_level(self, slurm_user: str) -> str:
         """The AdminLevel that slurmdbd gives to this user; root and SlurmUser have all rights."""

@@ -66,7 +66,8 @@ def make_folders(*wanted: Path) -> int:
                 path.mkdir(exist_ok=True)
                 path.chmod(0o755)
                 above = path.parent.stat()
-                os.chown(path, above.st_uid, above.st_gid)
+                if os.geteuid() == 0:
+                    os.chown(path, above.st_uid, above.st_gid)
             except OSError as error:
                 raise unwritable(path, error) from error
     return len(made)

@@ -103,7 +103,8 @@ class PluginFile:
             shutil.copy2(self.path, self._kept)
         except OSError as error:
             raise unwritable(self._kept, error) from error
-        return PluginRecord(str(self.path), hashlib.sha256(content).hexdigest(), str(self._kept))
+        module = known.module if known else ""
+        return PluginRecord(str(self.path), hashlib.sha256(content).hexdigest(), str(self._kept), module)
 
     def _kept_digest(self) -> str | None:
         """The digest of a copy that an earlier setup kept, ``None`` where there is none."""

@@ -103,8 +103,8 @@ class Slurmdbd:
         del self.qos[name]
         for stored in self.qos.values():
             stored.preempt.discard(name)
-        for association in self.associations.values():
-            association.qos = [q for q in association.qos if q != name]
+        for key, association in self.associations.items():
+            assert name not in association.qos, f"slurmdbd breaks the list of {key}"
             association.delta = [q for q in association.delta if q[1:] != name]
 
     def _preempt(self, name: str, change: str) -> None:

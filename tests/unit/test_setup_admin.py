@@ -45,7 +45,7 @@ def qos_line(name: str, priority: str = "0", preempt: str = "", grace: str = "00
     return "|".join([name, priority, preempt, "cluster", grace, *values]) + "\n"
 
 
-def answers(fakes: Fakes, qos: str, assoc: str = "root||||normal|\npa|||root|+backed,+spare|spare\n") -> None:
+def answers(fakes: Fakes, qos: str, assoc: str = "lv|root||||normal|\nlv|pa|||root|+backed,+spare|spare\n") -> None:
     fakes.answer("show config", CONFIG + "SlurmUser               = slurm(64030)\n")
     fakes.answer("show partition", PARTITION)
     fakes.answer("show qos", qos)
@@ -66,7 +66,14 @@ def test_qos_and_associations_are_read_as_they_are_stored(fakes: Fakes) -> None:
         (("pa", "", ""), "root", {"+backed", "+spare"}, "spare"),
     ]
     asked = [words for name, words, *_ in fakes.calls() if name == "sacctmgr" and "assoc" in words]
-    assert {"withrawqoslevel", "woplimits", "cluster=lv"} <= set(asked[0])
+    assert {"withrawqoslevel", "woplimits"} <= set(asked[0])
+
+
+def test_qos_of_other_clusters_are_told_apart(fakes: Fakes) -> None:
+    answers(fakes, qos_line("normal"), "lv|root||||normal|\nfar|root||||normal,spare|\nfar|x|||root|+y,-z|w\n")
+    facts = admin().facts()
+    assert facts.elsewhere == {"normal", "spare", "y", "z", "w"}
+    assert [a.account for a in facts.associations] == ["root"]
 
 
 @pytest.mark.parametrize("grace", ["-1", "UNLIMITED", "-00:00:01"])
@@ -78,11 +85,12 @@ def test_a_grace_without_end_is_told_apart(fakes: Fakes, grace: str) -> None:
 @pytest.mark.parametrize(
     ("qos", "assoc"),
     [
-        ("normal|0\n", "root||||normal|\n"),
-        (qos_line("normal", "many"), "root||||normal|\n"),
-        (qos_line("normal", grace="1:2"), "root||||normal|\n"),
-        (qos_line("normal"), "root|||normal\n"),
+        ("normal|0\n", "lv|root||||normal|\n"),
+        (qos_line("normal", "many"), "lv|root||||normal|\n"),
+        (qos_line("normal", grace="1:2"), "lv|root||||normal|\n"),
+        (qos_line("normal"), "lv|root|||normal\n"),
         (qos_line("normal"), ""),
+        (qos_line("normal"), "other|root||||normal|\n"),
     ],
 )
 def test_an_answer_that_cannot_be_read_is_a_failure(fakes: Fakes, qos: str, assoc: str) -> None:

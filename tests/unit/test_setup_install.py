@@ -87,6 +87,17 @@ def test_a_plugin_of_the_site_that_calls_ours_is_ready_with_the_module_of_this_r
     assert (plugin.path.read_bytes(), plugin.module.exists()) == (OWN, False)
 
 
+def test_ours_that_was_written_beside_goes_too_when_the_sites_own_was_replaced(plugin: PluginFile) -> None:
+    plugin.path.write_bytes(OWN)
+    known = plugin.keep(None, replace=False)
+    with pytest.raises(SlurmSetupError):
+        plugin.install()
+    known = plugin.keep(known, replace=True)
+    plugin.install(replace=True)
+    plugin.give_back(known, needed=True)
+    assert (plugin.path.read_bytes(), plugin.module.exists()) == (OWN, False)
+
+
 def test_lines_in_comments_do_not_call_ours(plugin: PluginFile) -> None:
     plugin.path.write_bytes(b"-- dofile\n  -- sbudget_job_submit(j, p, u)\n" + OWN)
     assert plugin.state() is PluginState.FOREIGN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -148,6 +149,20 @@ def test_what_the_site_changed_since_is_left_alone(model, classes, bound, later)
         assert sorted(model.associations[key].qos) == names
 
 
+@given(sites(), maps, bounds, st.data())
+def test_no_list_has_a_qos_of_ours_when_it_is_deleted(model, classes, bound, data) -> None:
+    """Also where the site itself put it since: the model refuses to delete it from under a list."""
+    record = applied(model, classes, bound)
+    for stored in model.associations.values():
+        if data.draw(st.booleans()):
+            stored.qos, stored.delta = data.draw(st.lists(st.sampled_from(sorted(model.qos)), unique=True)), []
+    taken_back(model, record)
+    for stored in model.associations.values():
+        assert not {q.lstrip("+-") for q in (*stored.qos, *stored.delta)} - set(model.qos)
+    for stored_qos in model.qos.values():
+        assert stored_qos.preempt <= set(model.qos)
+
+
 def test_the_empty_site_gets_both_qos_once_at_the_top_of_each_tree() -> None:
     model = site()
     record = applied(model, DEFAULT, None)
@@ -240,6 +255,8 @@ def test_a_qos_of_ours_stays_while_jobs_use_it_or_it_is_a_default() -> None:
     steps, stay = drop_qos(record, model.facts(), {"spare": "2 jobs use it (5, 6)"})
     assert steps == []
     assert stay == {"spare": "2 jobs use it (5, 6)", "backed": "it is the DefaultQOS of account bio"}
+    _, stay = drop_qos(record, replace(model.facts(), elsewhere=frozenset({"spare"})), {})
+    assert stay["spare"] == "another cluster of this slurmdbd has it in its lists"
 
 
 def test_pending_jobs_go_home() -> None:
@@ -266,6 +283,6 @@ def test_pending_jobs_of_a_twin_go_back_to_the_managed_qos_that_stays() -> None:
 
 def test_a_user_who_may_use_nothing_else_has_nowhere_to_go() -> None:
     model = site()
+    model.account("root", "", "")
     record = applied(model, DEFAULT, None)
-    model.associations[("bio", "bob", "")].qos = ["backed", "spare"]
     assert home_of(record, model.facts(), DEFAULT)("bio", "bob", "spare") is None
