@@ -43,11 +43,10 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        stream = Path(name).open("rb")
+        with Path(name).open("rb") as stream:
+            yield stream
     except OSError as failure:
         raise UsageError(f"{name}: cannot be read ({failure.strerror})") from failure
-    with stream:
-        yield stream
 
 
 def lines(summary: Summary, counts: DumpCounts) -> Iterator[str]:

@@ -33,9 +33,9 @@ _RUNNING = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOP
 class DumpCounts:
     """What became of the rows: every one is in exactly one of the first five.
 
-    ``loaded`` are runs that are in the ledger now; ``twice`` are rows whose run came already in this dump. Of the
-    loaded ones ``unknown_gpus`` asked for GPUs that nobody accounted, and ``without_budget`` are of an account that has
-    no budget of its own. ``changed`` counts rows of the ledger that are new or different.
+    ``loaded`` are runs that are in the ledger now; ``twice`` are rows whose run came already in this dump. Of
+    the loaded ones ``unknown_gpus`` asked for GPUs that nobody accounted, and ``without_budget`` are of an account
+    that has no budget of its own. ``changed`` counts rows of the ledger that are new or different.
     """
 
     loaded: int = 0

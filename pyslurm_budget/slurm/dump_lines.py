@@ -24,6 +24,7 @@ ADVICE = "save it with `sacct -a -X -D -P -o JobIDRaw,JobID,Account,User,QOS,Sta
 NO_SHAPE = "not the shape of a record"
 TWO_READINGS = "free text imitates columns"
 _DECISIVE = ("jobidraw", "jobid", "state", "submit", "start", "end", "eligible", "alloctres")
+_ALIGNED = re.compile(r"^ +\w|\w {2,}\w")
 _LONGEST_DELIMITER = 64
 _MOST_LINES = 2000
 _MOST_EXTRA = 4000
@@ -41,11 +42,11 @@ class Columns:
     """The columns that a header names, and how to cut a text into them."""
 
     def __init__(self, header: str) -> None:
-        self.delimiter = delimiter_of(header)
-        if self.delimiter.isspace() and "  " in header:
+        if _ALIGNED.search(header):
             raise SlurmOutputError(f"the dump has columns set by blanks, which cut values off; {ADVICE}")
+        self.delimiter = delimiter_of(header)
         cells = header.split(self.delimiter) if self.delimiter else [header]
-        self.names = tuple(cell.strip().lower() for cell in cells)
+        self.names = tuple(cell.lower() for cell in cells)
         if not {"jobid", "jobidraw"} & set(self.names):
             raise SlurmOutputError(f"the dump does not begin with a header of sacct that names JobID; {ADVICE}")
         self._width = len(self.names)
@@ -128,15 +129,16 @@ def delimiter_of(header: str) -> str:
     """What stands between the names of a header; empty for a single column. Raises SlurmOutputError."""
     folded = header.lower()
     ends = {found.start() for name in ("jobidraw", "jobid", "state", "start") for found in re.finditer(name, folded)}
-    best, chosen = 0, ""
+    best, chosen = (0, 0), ""
     for end in sorted(ends):
         for length in range(1, min(end, _LONGEST_DELIMITER) + 1):
             delimiter = header[end - length : end]
             cells = folded.split(delimiter.lower())
-            score = sum(cell.strip() in KNOWN for cell in cells) - sum(not cell for cell in cells[:-1])
-            if len(cells) > 1 and score > best:
+            names = sum(cell in KNOWN for cell in cells) - sum(not cell for cell in cells[:-1])
+            score = (names, -len(cells))
+            if len(cells) > 1 and names > 0 and score > best:
                 best, chosen = score, delimiter
-    if not chosen and folded.strip() not in KNOWN:
+    if not chosen and folded not in KNOWN:
         return _trailing(header)
     return chosen
 
@@ -148,9 +150,9 @@ def _trailing(header: str) -> str:
     if not first:
         raise SlurmOutputError(f"the dump does not begin with a header of sacct but with {header[:80]!r}; {ADVICE}")
     rest = header[len(first) :]
-    best, chosen = 0, rest
+    best, chosen = 1, rest
     for length in range(1, min(len(rest), _LONGEST_DELIMITER) + 1):
-        score = sum(cell.strip() in KNOWN for cell in folded.split(rest[:length].lower()))
+        score = sum(cell in KNOWN for cell in folded.split(rest[:length].lower()))
         if score > best:
             best, chosen = score, rest[:length]
     return chosen
