@@ -101,8 +101,8 @@ class Slurmdbd:
 
     def _delete(self, name: str) -> None:
         del self.qos[name]
-        for stored in self.qos.values():
-            stored.preempt.discard(name)
+        for other, stored in self.qos.items():
+            assert name not in stored.preempt, f"the Preempt list of {other} still has it"
         for key, association in self.associations.items():
             assert name not in association.qos, f"slurmdbd breaks the list of {key}"
             association.delta = [q for q in association.delta if q[1:] != name]

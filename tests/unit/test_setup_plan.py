@@ -20,6 +20,7 @@ DEFAULT = ClassMap()
 NONE = Record()
 NORMAL = ClassMap(MappingProxyType({"normal": "normal-spare"}), adopt=None)
 TWO = ClassMap(MappingProxyType({"normal": "low", "high": "low"}), adopt=None)
+BOTH = ClassMap(MappingProxyType({"normal": "normal-spare", "high": "low"}), adopt=None)
 NAMES = ("normal", "backed", "spare", "high", "x", "normal-spare", "low")
 
 
@@ -51,7 +52,7 @@ def sites(draw: st.DrawFn) -> Slurmdbd:
 
 
 bounds = st.one_of(st.none(), st.sets(st.sampled_from(["a0", "a1", "a2", "gone"])))
-maps = st.sampled_from([DEFAULT, NORMAL, TWO, ClassMap(NORMAL.twins, adopt="normal")])
+maps = st.sampled_from([DEFAULT, NORMAL, TWO, BOTH, ClassMap(NORMAL.twins, adopt="normal")])
 
 
 def applied(model: Slurmdbd, classes: ClassMap, bound: set[str] | None, record: Record = NONE) -> Record:
@@ -156,6 +157,7 @@ def test_no_list_has_a_qos_of_ours_when_it_is_deleted(model, classes, bound, dat
     for stored in model.associations.values():
         if data.draw(st.booleans()):
             stored.qos, stored.delta = data.draw(st.lists(st.sampled_from(sorted(model.qos)), unique=True)), []
+    model.qos["boss"] = StoredQos(preempt=set(data.draw(st.lists(st.sampled_from(sorted(model.qos)), unique=True))))
     taken_back(model, record)
     for stored in model.associations.values():
         assert not {q.lstrip("+-") for q in (*stored.qos, *stored.delta)} - set(model.qos)
@@ -208,6 +210,25 @@ def test_a_twin_has_every_limit_and_the_grace_of_its_managed_qos_and_ranks_below
     assert twin == {
         "priority": "1", "preemptmode": "requeue", "maxwall": "1-00:00:00", "grptres": "gres/gpu=8", "gracetime": "45"
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("priority", "twin"), [(0, "0"), (1, "0"), (2, "1"), (100, "1")])
+def test_a_twin_ranks_below_its_managed_qos_where_slurm_has_room_for_that(priority: int, twin: str) -> None:
+    model = site()
+    model.qos["normal"].settings["priority"] = str(priority)
+    applied(model, NORMAL, None)
+    assert model.qos["normal-spare"].settings["priority"] == twin
+
+
+def test_a_list_that_would_be_left_with_nothing_becomes_what_it_was() -> None:
+    """The site reduced it to a twin that was there before us: without anything it would inherit more than it had."""
+    model = site()
+    model.qos |= {"backed": StoredQos({"priority": "9"}), "spare": StoredQos()}
+    model.account("bio", "root", "normal")
+    record = applied(model, DEFAULT, None)
+    model.associations[("bio", "", "")].qos = ["spare"]
+    taken_back(model, record)
+    assert model.associations[("bio", "", "")].qos == ["normal"]
 
 
 def test_a_users_own_list_gets_the_twin_by_itself_and_only_in_that_association() -> None:
