@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Json = Any
 _PLUGIN = re.compile(r"(?:openapi/db|data_parser/)v0\.0\.([0-9]+)(\+.*)?")
 _NO_VAL = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
-_MOST_TRES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def tres_of(entries: Json) -> Tres:
     for entry in entries or ():
         name = "/".join(str(word) for word in (entry["type"], entry.get("name")) if word)
         count = whole(entry["count"])
-        parts.append(f"{name}={-2 if count is None or count > _MOST_TRES else count}")
+        parts.append(f"{name}={-2 if count is None else count}")
     return read("TRES", parse_tres, ",".join(parts))
 
 

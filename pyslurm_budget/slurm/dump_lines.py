@@ -2,7 +2,9 @@
 
 sacct escapes nothing, so a newline or the delimiter in a job's name, comment or command line breaks the record. What
 users cannot write is the order of the columns around their text: ids, times and counts. Lines are glued, and cells
-are joined, only where exactly one way gives every typed column its shape; what has none or several is rejected.
+are joined, only where exactly one way gives every typed column its shape; what has none or several is rejected. One
+thing cannot be told: where free text is the last column, a newline and a whole record in it. So a dump for accounting
+is best saved without JobName, Comment, SubmitLine and the like.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ TWO_READINGS = "free text imitates columns"
 _DECISIVE = ("jobidraw", "jobid", "state", "submit", "start", "end", "eligible", "alloctres")
 _ALIGNED = re.compile(r"^ +\w|\w {2,}\w")
 _LONGEST_DELIMITER = 64
-_MOST_LINES = 2000
-_MOST_EXTRA = 4000
+_MOST_LINES = 200
+_MOST_EXTRA = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ class Columns:
     def by_name(self, cells: list[str]) -> dict[str, str]:
         """Cells of a row by name; of a column that is named twice, the first."""
         return {name: cells[at] for name, at in self._places.items()}
+
+    def used(self, cells: list[str]) -> list[str]:
+        """The cells that make a run."""
+        return [cells[at] for at, name in enumerate(self.names) if name in USED]
 
     def plain(self, cells: list[str]) -> bool:
         """Whether the cells of one line are a record without more ado."""
@@ -185,7 +191,7 @@ class _Gluer:
         for number, line in numbered:
             cells = self._columns.split(line)
             if self._columns.plain(cells):
-                if self._held and self._done is None and self._swallows(line):
+                if self._held and self._done is None and self._swallows(line, cells):
                     continue
                 yield from self._ended()
                 self._begin(number, line, cells)
@@ -200,7 +206,6 @@ class _Gluer:
             self._try()
         elif self._done is not None and len(cells) == 1 and self._columns.open_end:
             self._done[-1] += "\n" + line
-            self._held.append(line)
         elif not line and not self._held:
             return
         else:
@@ -222,18 +227,24 @@ class _Gluer:
             self._summary.reject(self._first, error, text)
             self._held = []
 
-    def _swallows(self, line: str) -> bool:
+    def _swallows(self, line: str, cells: list[str]) -> bool:
         """Whether a broken record and the whole one after it are also *one* record: then somebody may have written
-        the second into the text of the first, and neither is believed."""
+        the second into the text of the first, and neither is believed. But for lines of nothing but text before a
+        record that means the same with and without them: its first column is free text."""
         text = "\n".join([*self._held, line])
         try:
-            one = self._columns.fitted(self._columns.split(text)) is not None
+            one = self._columns.fitted(self._columns.split(text))
         except RowError:
-            one = True
-        if one:
+            one = []
+        if one is None:
+            return False
+        only_text = self._columns.delimiter not in text[: -len(line)]
+        if one and only_text and self._columns.used(one) == self._columns.used(cells):
+            self._held, self._done = [text], one
+        else:
             self._summary.reject(self._first, RowError(TWO_READINGS), text)
             self._held = []
-        return one
+        return True
 
     def _ended(self) -> Iterator[Row]:
         """The record at hand, if it is one."""

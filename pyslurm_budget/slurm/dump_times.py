@@ -48,6 +48,9 @@ def _calendar(text: str, zone: str | None) -> tuple[int, ...]:
     if moment.tzinfo is not None:
         return (int(moment.timestamp()),)
     where = None if zone is None else _zone(zone)
+    at = moment.replace(tzinfo=where)
+    if where is not None and at.utcoffset() == at.replace(fold=1).utcoffset():
+        return (int(at.timestamp()),)
     found = []
     for fold in (0, 1):
         at = moment.replace(tzinfo=where, fold=fold).astimezone(UTC)

@@ -130,6 +130,13 @@ def test_bug_14_free_text_last() -> None:
     assert one(Comment="a\nb").comment == "a\nb"
 
 
+def test_bug_14_a_line_of_text_after_a_record_without_free_text_is_rejected() -> None:
+    names = tuple(name for name in BASE if name not in ("JobName", "WorkDir", "Comment"))
+    runs, summary = read(table({}, {"JobIDRaw": "6"}, names=names).replace("|n1\n", "|n1\nrubbish\n", 1))
+    assert ([run.key.job_id for run in runs], summary.lost) == ([5, 6], 1)
+    assert runs[0].nodes == ("n1",)
+
+
 def test_bug_14_text_that_may_be_two_things_is_rejected_and_reported() -> None:
     names = ("JobID", "Submit", "Start", "End", "State", "AllocTRES", "JobName", "Account", "Comment")
     runs, summary = read(table({"JobName": "x|rich"}, {}, names=names))
@@ -155,12 +162,37 @@ def test_bug_15_a_record_written_into_a_name_is_not_believed() -> None:
     assert summary.lost >= 1
 
 
+@pytest.mark.parametrize("name", ["x\ny\nz", "x\n\ny|z", "\n"])
+def test_bug_15_a_name_in_the_first_column(name: str) -> None:
+    names = ("JobName", *(column for column in BASE if column not in ("JobName", "Comment", "WorkDir")))
+    rows = [{"JobIDRaw": str(i), "JobName": name} for i in (6, 7)]
+    runs, summary = read(table({}, *rows, names=names))
+    assert ([run.key.job_id for run in runs], summary.lost) == ([5, 6, 7], 0)
+
+
+def test_bug_15_a_torn_line_does_not_take_the_broken_record_after_it() -> None:
+    text = table({}, {"JobIDRaw": "6", "JobName": "x\ny"}).split("\n")
+    torn = text[1][: text[1].index("COMPLETED") + 3]
+    runs, summary = read("\n".join([text[0], torn, *text[2:]]))
+    assert ([run.key.job_id for run in runs], summary.lost) == ([6], 1)
+
+
 def test_bug_15_a_torn_line_takes_only_itself() -> None:
     text = table({}, {"JobIDRaw": "6", "JobID": "6"}, {"JobIDRaw": "7", "JobID": "7"}).split("\n")
     text[2] = text[2][: text[2].index("COMPLETED") + 3]
     runs, summary = read("\n".join(text))
     assert [run.key.job_id for run in runs] == [5, 7]
     assert (dict(summary.rejected), summary.examples[0].line) == ({"not the shape of a record": 1}, 3)
+
+
+def test_bug_15_long_text_and_much_rubbish_stay_bounded() -> None:
+    long = "\n".join(["word"] * 5000)
+    assert one(Comment=long).comment == long
+    rubbish = "a|b|c\n" * 3000
+    runs, summary = read(table({}) + rubbish + table({"JobIDRaw": "6"}).partition("\n")[2])
+    assert [run.key.job_id for run in runs] == [5, 6]
+    assert 1 <= summary.lost <= 3000
+    assert len(summary.examples) <= 20
 
 
 def test_bug_15_a_file_cut_off_at_its_end_says_so() -> None:
@@ -455,8 +487,8 @@ def _fits(columns: Columns, cells: list[str]) -> Iterator[tuple[str, ...]]:
 
 @settings(deadline=None, max_examples=300)
 @given(
-    st.permutations(["JobID", "JobName", "State", "Comment", "Account", "Start"]),
-    st.lists(st.sampled_from(["5", "6", "RUNNING", "x y", "lab", "", "7_1"]), min_size=4, max_size=9),
+    st.permutations(["JobID", "JobName", "State", "Comment", "Account", "Start", "WorkDir"]),
+    st.lists(st.sampled_from(["5", "6", "RUNNING", "x y", "lab", "", "7_1"]), min_size=5, max_size=11),
 )
 def test_cells_are_joined_as_when_every_way_is_tried(names: list[str], cells: list[str]) -> None:
     columns = Columns("|".join(names))

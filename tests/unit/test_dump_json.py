@@ -205,7 +205,7 @@ PATHS = [
     "tres__allocated",
     "nodes",
 ]
-WRONG = st.sampled_from([None, -1, "x", 1.5, [], {}, True, "n[1-", [{}], {"set": True}])
+WRONG: st.SearchStrategy[Any] = st.sampled_from([None, -1, "x", 1.5, [], {}, True, "n[1-", [{}], {"set": True}])
 
 
 @given(st.sampled_from(PATHS), WRONG)

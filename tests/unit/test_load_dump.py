@@ -110,6 +110,14 @@ def test_what_the_cluster_itself_told_is_kept(ledger: SqlLedger) -> None:
     assert ledger.sync_state() == state
 
 
+def test_runs_of_other_times_in_one_batch_are_known_too(ledger: SqlLedger) -> None:
+    far = f"6|6|lab|alice|normal|RUNNING|{T + 900_000}|{T + 900_000}|Unknown|50|gres/gpu=1|\n"
+    early = row(state="RUNNING", end="Unknown")
+    assert load(ledger, early + far).changed == 2
+    again = load(ledger, early + far)
+    assert (again.changed, again.kept) == (0, 2)
+
+
 def test_identical_rows_count_once_and_of_two_runs_under_one_key_the_longer(ledger: SqlLedger) -> None:
     counts = load(ledger, row() + row() + row(end=T + 90) + row(end=T + 20))
     assert (counts.loaded, counts.twice) == (1, 3)
