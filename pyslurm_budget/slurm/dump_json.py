@@ -107,7 +107,7 @@ def _shape(document: Json) -> Shape:
 def _run(job: Json, shape: Shape, options: Options, summary: Summary) -> RunRecord:
     cluster = job.get("cluster") or ""
     if options.cluster is not None and cluster and cluster != options.cluster:
-        raise RowError("of another cluster", str(cluster))
+        raise RowError("of another cluster", f"{cluster}, not {options.cluster}")
     time = job["time"]
     submit, start, end = (whole(time[name]) or None for name in ("submission", "start", "end"))
     if submit is None:

@@ -48,7 +48,7 @@ def run_of(cells: Mapping[str, str], options: Options, summary: Summary) -> RunR
     """The run of an allocation's row; raises RowError."""
     cluster = cells.get("cluster", "")
     if options.cluster is not None and cluster and cluster != options.cluster:
-        raise RowError("of another cluster", cluster)
+        raise RowError("of another cluster", f"{cluster}, not {options.cluster}")
     suspended = read("Suspended", parse_duration, cells.get("suspended") or "0")
     elapsed = _elapsed(cells)
     times = _times(cells, options, elapsed, suspended)

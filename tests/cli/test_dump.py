@@ -66,7 +66,7 @@ def test_runs_that_still_ran_ask_for_a_time(config: Path) -> None:
 def test_rejected_rows_are_told_with_the_line_and_the_reason(config: Path) -> None:
     said = sync(config, HEADER + ENDED + ENDED.replace("alpha", "beta") + ENDED.replace("=2", "=") + "rubbish\n")
     assert said.status == 0
-    assert "1 rows rejected: of another cluster, first at line 3: beta" in said.err
+    assert "1 rows rejected: of another cluster, first at line 3: beta, not alpha" in said.err
     assert "1 rows rejected: AllocTRES cannot be read, first at line 4" in said.err
     assert "1 rows rejected: not the shape of a record, first at line 5" in said.err
 

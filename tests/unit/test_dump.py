@@ -177,6 +177,20 @@ def test_bug_15_a_torn_line_does_not_take_the_broken_record_after_it() -> None:
     assert ([run.key.job_id for run in runs], summary.lost) == ([6], 1)
 
 
+def test_bug_15_a_torn_record_before_a_whole_one_is_not_taken_for_its_name() -> None:
+    names = ("JobName", *(column for column in BASE if column not in ("JobName", "Comment", "WorkDir")))
+    header, row, *_ = table({}, names=names).split("\n")
+    runs, summary = read("\n".join([header, "job|alpha|6|6|lab|al", row, row]))
+    assert [run.key.job_id for run in runs] == [5]
+    assert dict(summary.rejected) == {"free text imitates columns": 1}
+
+
+def test_cells_that_fit_only_where_the_rest_fits_too() -> None:
+    columns = Columns("JobName|State|Comment|JobID|WorkDir")
+    assert columns.fitted(["a", "x y", "DONE", "RUN", "5", "x", "y"]) == ["a|x y", "DONE", "RUN", "5", "x|y"]
+    assert columns.fitted(["a", "DONE", "RUN", "x", "y"]) is None
+
+
 def test_bug_15_a_torn_line_takes_only_itself() -> None:
     text = table({}, {"JobIDRaw": "6", "JobID": "6"}, {"JobIDRaw": "7", "JobID": "7"}).split("\n")
     text[2] = text[2][: text[2].index("COMPLETED") + 3]
