@@ -249,6 +249,13 @@ def test_spare_work_is_ranked_by_all_use_with_what_is_backed_counted() -> None:
     assert [c.ref for c in found.spare["a100"]] == ["2", "1"]
 
 
+def test_spare_work_is_ranked_by_spare_use() -> None:
+    jobs = [pending(1, comment="min-runtime=0"), pending(2, account="blue", user="bob", comment="min-runtime=0")]
+    used = [use("blue", 8 * HOUR, work_class=WorkClass.SPARE)]
+    assert [c.ref for c in evaluate(plan(jobs)).classes.spare["a100"]] == ["2", "1"]
+    assert [c.ref for c in evaluate(plan(jobs, uses=used)).classes.spare["a100"]] == ["1", "2"]
+
+
 def test_every_managed_record_has_an_admission() -> None:
     jobs = [pending(1), pending(2, comment="min-runtime=soon"), pending(3, account="green"), pending(4, priority=0)]
     found = evaluate(plan(jobs)).plan.admissions

@@ -117,6 +117,15 @@ def test_only_what_was_used_recalls_a_promise() -> None:
     assert of.over("red", POOL) == "org"
 
 
+def test_what_is_promised_and_the_overdraft_recall_nothing() -> None:
+    of = books(tree(red="1"), allowances={"red": 100 * GPU_H})
+    of.run_contract("red", "alice", POOL, Price(1_000_000, 8 * HOUR))
+    of.charge([use("red", 102 * HOUR)])
+    assert of.over("red", POOL) is None
+    of.charge([use("red", 1)])
+    assert of.over("red", POOL) == "red"
+
+
 def test_spare_use_is_remembered_for_the_order_and_never_charged() -> None:
     of = books(allowances={"red": 10 * GPU_H, "blue": 10 * GPU_H})
     of.charge([use("red", 5 * HOUR, work_class=WorkClass.SPARE)])

@@ -271,6 +271,19 @@ def test_users_of_one_budget_are_sides_of_their_own() -> None:
     assert stopped(plan(runs=[run], uses=[use("red", 100 * HOUR, user="alice")])) == {}
 
 
+def test_users_are_compared_by_their_equal_parts() -> None:
+    """Each has 336 of 672: carol, just over hers, gives way to alice; and alice beyond her line gets nothing."""
+    run = live(running(101, held("n1", 8), account="red", user="carol"))
+
+    def used(alice: int) -> list[Use]:
+        return [use("red", 344 * HOUR, user="carol"), use("red", alice * HOUR, user="alice")]
+
+    assert stopped(plan(runs=[run], uses=used(320))) == {"1": ["101"]}
+    free = replace(FREE, overdraft=Fraction(1, 2))
+    assert stopped(plan(runs=[run], uses=used(496), policy=free)) == {"1": ["101"]}  # 504 is her line
+    assert stopped(plan(runs=[run], uses=used(504), policy=free)) == {}
+
+
 def test_nobody_displaces_himself() -> None:
     """The paths of one user's jobs do not part, whatever he has used."""
     run = live(running(101, held("n1", 8), account="red", user="alice"))
@@ -369,6 +382,14 @@ def test_nobody_is_stopped_twice() -> None:
     """Both would fit the same run's place."""
     of = plan([pending(1, 4), pending(2, 4), pending(3, 4)])
     assert stopped(of) == {"1": ["101"]}
+
+
+def test_a_run_that_is_drained_is_not_displaced_too() -> None:
+    """It holds two nodes; one drains, the other would be room for alice."""
+    run = live(running(101, held("n1", 8), held("n2", 8)))
+    on = [node("n1", draining=True, reason="gpu", reason_since=NOW - HOUR), node("n2")]
+    found = [(a.kind, a.ref) for a in evaluate(plan(runs=[run], on=on)).plan.actions if a.kind.is_requeue]
+    assert found == [(ActionKind.DRAIN, "101")]
 
 
 def test_only_runs_of_the_pool_are_stopped() -> None:

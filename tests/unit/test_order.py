@@ -149,6 +149,17 @@ def test_spare_work_is_ranked_by_all_use() -> None:
     assert refs(of, *jobs, spare=True) == ["r", "b"]
 
 
+def test_among_users_too_spare_work_is_ranked_by_all_use() -> None:
+    def after_use() -> Books:
+        of = books(tree(red="1"), allowances={"red": LOTS})
+        of.charge([use("red", 5, user="alice", work_class=WorkClass.SPARE), use("red", 1, user="carol")])
+        return of
+
+    jobs = [wait("a", user="alice"), wait("c", user="carol")]
+    assert refs(after_use(), *jobs) == ["a", "c"]
+    assert refs(after_use(), *jobs, spare=True) == ["c", "a"]
+
+
 # Steps
 
 
