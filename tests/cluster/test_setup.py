@@ -422,6 +422,7 @@ def test_the_model_of_the_unit_tests_stores_what_slurmdbd_stores(site: Site) -> 
         "modify qos x set preempt+=y",
         "modify account nlp where cluster=setup set qos-=y",
         "modify user alice where account=nlp cluster=setup partition= set qos-=y",
+        "modify qos x set preempt-=y",
         "delete qos name=y",
         "modify user alice where account=nlp cluster=setup partition= set qos=",
         "modify account nlp where cluster=setup set qos=",
