@@ -1,18 +1,15 @@
-"""Accounts and users: in slurmdbd, and on this machine. Users that were made here are remembered, to be removed."""
+"""The cluster, its QOS, accounts and users in slurmdbd."""
 
 from __future__ import annotations
 
-import pwd
-import subprocess
 from typing import TYPE_CHECKING
 
-from devcluster_lib.daemons import run, wait_for
 from devcluster_lib.layout import DevclusterError
+from devcluster_lib.processes import run, wait_for
 
 if TYPE_CHECKING:
     from devcluster_lib.layout import Layout
 
-CREATED_USERS = "created-users"
 NOTHING_NEW = ("already exist", "Nothing new added", "Nothing modified")
 
 
@@ -21,67 +18,36 @@ def sacctmgr(layout: Layout, *words: str) -> None:
     done = run(layout, ["sacctmgr", "-i", *words], timeout=30)
     said = f"{done.stdout}\n{done.stderr}".strip()
     if done.returncode and not any(text in said for text in NOTHING_NEW):
-        raise DevclusterError(
-            f"sacctmgr {' '.join(words)} failed: {said.splitlines()[-1] if said else done.returncode}"
-        )
+        last = said.splitlines()[-1].strip() if said else f"status {done.returncode}"
+        raise DevclusterError(f"sacctmgr {' '.join(words)} failed: {last}; see {layout.log('slurmdbd')}")
 
 
 def register(layout: Layout) -> None:
-    """The cluster itself: before slurmctld starts for the first time."""
-    wait_for(
-        "slurmdbd's answer",
-        lambda: run(layout, ["sacctmgr", "-nP", "show", "cluster"], 5).returncode == 0,
-        60,
-        layout.log("slurmdbd"),
-    )
+    """The cluster itself: slurmctld does not serve before slurmdbd knows it."""
+    ask = ["sacctmgr", "-nP", "show", "cluster"]
+    wait_for("slurmdbd answers", lambda: run(layout, ask, 5).returncode == 0, 60, [layout.log("slurmdbd")])
     sacctmgr(layout, "add", "cluster", layout.options.name)
 
 
 def populate(layout: Layout) -> None:
     """QOS, accounts, users and the operator."""
     options = layout.options
+    cluster = f"cluster={options.name}"
     for qos in options.qos:
         sacctmgr(layout, "add", "qos", qos)
+    made = set()
     for path in options.accounts:
-        parents = path.split("/")
-        for parent, account in zip(["root", *parents], parents, strict=False):
-            sacctmgr(layout, "add", "account", account, f"parent={parent}", f"cluster={options.name}")
-            if options.qos:
-                sacctmgr(layout, "modify", "account", account, "set", f"qos+={','.join(options.qos)}")
+        names = path.split("/")
+        for parent, account in zip(["root", *names], names, strict=False):
+            if account not in made:
+                made.add(account)
+                sacctmgr(layout, "add", "account", account, f"parent={parent}", cluster)
+                if options.qos:
+                    sacctmgr(layout, "modify", "account", account, "set", f"qos+={','.join(options.qos)}")
     for user, accounts in options.users.items():
-        unix_user(layout, user)
+        # The first one becomes the default account.
         for account in accounts:
-            sacctmgr(layout, "add", "user", user, f"account={account}", f"cluster={options.name}")
+            sacctmgr(layout, "add", "user", user, f"account={account}", cluster)
     if options.operator:
-        unix_user(layout, options.operator)
-        home = options.accounts[0].split("/")[-1]
-        sacctmgr(layout, "add", "user", options.operator, f"account={home}", f"cluster={options.name}")
-        sacctmgr(layout, "modify", "user", options.operator, "set", "adminlevel=operator")
-
-
-def unix_user(layout: Layout, name: str) -> None:
-    """Make a UNIX user if there is none."""
-    try:
-        pwd.getpwnam(name)
-    except KeyError:
-        done = subprocess.run(
-            ["useradd", "-M", "-d", "/", "-s", "/bin/sh", name],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        if done.returncode:
-            raise DevclusterError(f"useradd {name} failed: {done.stderr.strip()}") from None
-        with (layout.root / CREATED_USERS).open("a", encoding="utf-8") as created:
-            created.write(f"{name}\n")
-
-
-def remove_users(layout: Layout) -> None:
-    """Remove the UNIX users that were made for this cluster."""
-    try:
-        names = (layout.root / CREATED_USERS).read_text(encoding="utf-8").split()
-    except OSError:
-        return
-    for name in names:
-        subprocess.run(["userdel", name], capture_output=True, timeout=30, check=False)
+        home = options.users.get(options.operator, options.accounts[0].split("/")[-1:])[0]
+        sacctmgr(layout, "add", "user", options.operator, f"account={home}", cluster, "adminlevel=operator")

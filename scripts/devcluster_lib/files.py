@@ -9,14 +9,13 @@ import stat
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from devcluster_lib.layout import OPTIONS_FILE
-
 if TYPE_CHECKING:
     from pathlib import Path
 
     from devcluster_lib.layout import Layout
 
 REQUEUE_DELAY_SINCE = (25, 11)
+CGROUP_DISABLED_SINCE = (23, 2)
 PASS_THROUGH = """\
 -- Lets everything through: a stand-in until a site installs its own.
 function slurm_job_submit(job_desc, part_list, submit_uid)
@@ -29,27 +28,29 @@ end
 """
 
 
-def write(layout: Layout, release: tuple[int, int]) -> None:
-    """Write everything; an existing cluster's data are kept."""
-    root = layout.root
-    for name in ("etc", "munge", "log", "run", "dev", "spool/ctld", *(f"spool/d.{n}" for n in layout.nodes())):
-        (root / name).mkdir(parents=True, exist_ok=True)
-    root.chmod(0o755)
+def write(layout: Layout, release: tuple[int, int]) -> str:
+    """Write everything for a new cluster; returns the password of slurmdbd's database."""
+    root, etc = layout.root, layout.conf.parent
+    folders = ("etc", "munge", "log", "run", "dev", "spool", "spool/ctld", *(f"spool/d.{n}" for n in layout.nodes()))
+    for folder in (root, *(root / name for name in folders)):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+    (root / "spool" / "ctld").chmod(0o700)
     _munge(root)
     _devices(layout)
-    etc = layout.conf.parent
+    password = secrets.token_hex(16)
+    _text(etc / "slurmdbd.conf", _slurmdbd_conf(layout, password), mode=0o600)
     _text(etc / "slurm.conf", slurm_conf(layout, release))
     _text(etc / "gres.conf", _gres_conf(layout))
-    _text(etc / "cgroup.conf", "CgroupPlugin=disabled\n" if release >= (23, 2) else "")
-    _text(etc / "slurmdbd.conf", _slurmdbd_conf(layout), mode=0o600)
-    if not (etc / "job_submit.lua").exists():
-        _text(etc / "job_submit.lua", PASS_THROUGH)
+    _text(etc / "cgroup.conf", "CgroupPlugin=disabled\n" if release >= CGROUP_DISABLED_SINCE else "")
+    _text(etc / "job_submit.lua", PASS_THROUGH)
     if layout.options.epilog_seconds:
         _text(etc / "epilog", f"#!/bin/sh\nsleep {layout.options.epilog_seconds}\n", mode=0o755)
-    _text(root / OPTIONS_FILE, layout.options.text())
+    return password
 
 
 def _text(path: Path, text: str, mode: int = 0o644) -> None:
+    path.touch(mode=0o600)
     path.write_text(text, encoding="utf-8")
     path.chmod(mode)
 
@@ -57,8 +58,8 @@ def _text(path: Path, text: str, mode: int = 0o644) -> None:
 def _munge(root: Path) -> None:
     folder = root / "munge"
     key = folder / "key"
-    if not key.exists():
-        key.write_bytes(secrets.token_bytes(1024))
+    key.touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(1024))
     shutil.chown(folder, "munge", "munge")
     shutil.chown(key, "munge", "munge")
     key.chmod(0o400)
@@ -69,8 +70,8 @@ def _devices(layout: Layout) -> None:
     """Fake GPUs: character devices (null), because ordinary files are refused and no File counts as 0."""
     for i in range(layout.options.gpus_per_node):
         path = layout.root / "dev" / f"gpu{i}"
-        if not path.exists():
-            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        path.chmod(0o666)
 
 
 def _ranges(layout: Layout) -> list[tuple[str, str, int, int]]:
@@ -91,7 +92,7 @@ def _gres_conf(layout: Layout) -> str:
     return "\n".join(["AutoDetect=off", *lines]) + "\n"
 
 
-def _slurmdbd_conf(layout: Layout) -> str:
+def _slurmdbd_conf(layout: Layout, password: str) -> str:
     return f"""\
 AuthType=auth/munge
 AuthInfo=socket={layout.socket}
@@ -104,13 +105,13 @@ StorageType=accounting_storage/mysql
 StorageHost=127.0.0.1
 StoragePort={layout.port("mariadb")}
 StorageUser=slurm
-StoragePass=slurm
+StoragePass={password}
 StorageLoc=slurm_acct_db
 """
 
 
 def slurm_conf(layout: Layout, release: tuple[int, int]) -> str:
-    """slurm.conf; ``conf`` options replace, add or (with an empty value) remove lines."""
+    """slurm.conf; the options of ``conf`` replace, add or remove lines."""
     o, root = layout.options, layout.root
     delay_by_parameter = release >= REQUEUE_DELAY_SINCE
     scheduler = "bf_interval=1,sched_interval=2,sched_min_interval=0"
@@ -127,7 +128,7 @@ def slurm_conf(layout: Layout, release: tuple[int, int]) -> str:
         "SlurmctldPidFile": f"{root}/run/slurmctld.pid",
         "SlurmdPidFile": f"{root}/run/d.%n.pid",
         "SlurmctldLogFile": str(layout.log("slurmctld")),
-        "SlurmdLogFile": f"{root}/log/d.%n.log",
+        "SlurmdLogFile": f"{root}/log/%n.log",
         "ProctrackType": "proctrack/linuxproc",
         "TaskPlugin": "task/none",
         "SelectType": "select/cons_tres",
@@ -156,11 +157,11 @@ def slurm_conf(layout: Layout, release: tuple[int, int]) -> str:
         "KillWait": str(o.kill_wait),
         "MaxArraySize": "20001",
         "MaxJobCount": "40000",
+        "MinJobAge": "300",
     }
     if o.epilog_seconds:
         settings["Epilog"] = str(layout.conf.parent / "epilog")
-    settings |= o.conf
-    lines = [f"{name}={value}" for name, value in settings.items() if value]
+    lines, added = _changed(settings, o.conf)
     for nodes, flavor, first, last in _ranges(layout):
         ports = layout.port(f"n{first}"), layout.port(f"n{last}")
         port = str(ports[0]) if first == last else f"[{ports[0]}-{ports[1]}]"
@@ -174,4 +175,18 @@ def slurm_conf(layout: Layout, release: tuple[int, int]) -> str:
         f"PartitionName={o.partition} Nodes={everything} Default=YES MaxTime={o.max_time} DefaultTime=60 State=UP "
         "OverSubscribe=NO"
     )
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *added]) + "\n"
+
+
+def _changed(settings: dict[str, str], conf: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The lines of the settings with those of ``conf`` instead, and the further lines of ``conf``.
+
+    Slurm takes keys in any case. A key without value removes the line; a key that is not there may come repeatedly
+    (NodeName, PartitionName).
+    """
+    given = [line.partition("=") for line in conf]
+    replaced = {key.lower(): value for key, _, value in given}
+    now = {key: replaced.get(key.lower(), value) for key, value in settings.items()}
+    known = {key.lower() for key in settings}
+    added = [f"{key}={value}" for key, _, value in given if value and key.lower() not in known]
+    return [f"{key}={value}" for key, value in now.items() if value], added

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 OPTIONS_FILE = "options.json"
+READY_FILE = "ready"
 PORTS = ("mariadb", "slurmdbd", "slurmctld")
+FIRST_NODE_PORT = 11
 
 
 class DevclusterError(Exception):
@@ -21,7 +23,11 @@ class DevclusterError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `up`. ``flavors`` maps a GPU type to its number of nodes; ``accounts`` are paths (``a/b``)."""
+    """The options of `up`.
+
+    ``flavors`` maps a GPU type to its number of nodes; ``accounts`` are paths (``a/b``); ``users`` maps a user to
+    accounts, the first being the default one; ``conf`` has ``KEY=VALUE`` lines for slurm.conf.
+    """
 
     name: str = "demo"
     nodes: int = 4
@@ -41,7 +47,7 @@ class Options:
     qos: tuple[str, ...] = ()
     partition: str = "gpu"
     max_time: str = "INFINITE"
-    conf: dict[str, str] = field(default_factory=dict)
+    conf: tuple[str, ...] = ()
 
     def types(self) -> list[str]:
         """GPU type of each node, n1 first."""
@@ -50,12 +56,20 @@ class Options:
 
     def text(self) -> str:
         """As stored in the cluster's folder."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    def differing(self, other: Options) -> list[str]:
+        """The options, as written on the command line, in which two clusters differ."""
+        mine, others = asdict(self), asdict(other)
+        return [f"--{name.replace('_', '-')}" for name in mine if mine[name] != others[name]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Folders and ports of one cluster. Ports from ``base_port``: MariaDB, slurmdbd, slurmctld, then one a node."""
+    """Folders and ports of one cluster.
+
+    Ports: ``base_port`` MariaDB, +1 slurmdbd, +2 slurmctld, +11 the first node, +12 the second, and so on.
+    """
 
     root: Path
     options: Options
@@ -70,11 +84,13 @@ class Layout:
         """munged's socket."""
         return self.root / "munge" / "sock"
 
-    def port(self, daemon: str) -> int:
-        """Port of a daemon."""
+    def port(self, daemon: str) -> int | None:
+        """Port of a daemon; ``None`` for munged, which has a socket."""
+        if daemon == "munged":
+            return None
         if daemon in PORTS:
             return self.options.base_port + PORTS.index(daemon)
-        return self.options.base_port + 10 + int(daemon[1:])
+        return self.options.base_port + FIRST_NODE_PORT + int(daemon[1:]) - 1
 
     def nodes(self) -> list[str]:
         """Node names."""
@@ -82,14 +98,18 @@ class Layout:
 
     def daemons(self) -> list[str]:
         """Every daemon in the order of its start."""
-        return ["munged", "mariadb", "slurmdbd", "slurmctld", *self.nodes()]
+        return ["munged", *PORTS, *self.nodes()]
 
     def log(self, daemon: str) -> Path:
         """Log file of a daemon."""
         return self.root / "log" / f"{daemon}.log"
 
+    def output(self, daemon: str) -> Path:
+        """What a daemon prints: its last words if it ends before it opens its log file."""
+        return self.root / "log" / f"{daemon}.out"
+
     def pid_file(self, daemon: str) -> Path:
-        """Where the process id of a daemon is remembered."""
+        """Where the process of a daemon is remembered."""
         return self.root / "run" / f"{daemon}.id"
 
     def environment(self) -> dict[str, str]:
@@ -99,10 +119,14 @@ class Layout:
 
 def stored(root: Path) -> Options | None:
     """Options of the cluster in this folder, ``None`` if there is none."""
-    path = root / OPTIONS_FILE
-    if not path.exists():
+    try:
+        raw = json.loads((root / OPTIONS_FILE).read_text(encoding="utf-8"))
+        for name in ("accounts", "qos", "conf"):
+            raw[name] = tuple(raw[name])
+        raw["users"] = {user: tuple(accounts) for user, accounts in raw["users"].items()}
+        return Options(**raw)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    raw["accounts"], raw["qos"] = tuple(raw["accounts"]), tuple(raw["qos"])
-    raw["users"] = {user: tuple(accounts) for user, accounts in raw["users"].items()}
-    return Options(**raw)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        sentence = f"{root / OPTIONS_FILE} is damaged ({error}); remove it, then take the cluster down"
+        raise DevclusterError(sentence, 2) from None
