@@ -64,9 +64,19 @@ def is_ours(pid: int, root: Path, conf: Path) -> bool:
         return False
     if any(os.fsencode(mark) in words for mark in (f"--datadir={root}/db", f"--key-file={root}/munge/key")):
         return True
-    if b"SLURM_CONF=" + os.fsencode(conf) not in environment:
-        return False
-    return program.startswith("slurm") or any(pair.startswith(b"SLURM_JOB_ID=") for pair in environment)
+    if b"SLURM_CONF=" + os.fsencode(conf) in environment:
+        return program.startswith("slurm") or any(pair.startswith(b"SLURM_JOB_ID=") for pair in environment)
+    # A slurmstepd of newer releases writes its title over its environment; it has its slurmd's log file open.
+    return program.startswith("slurmstepd") and _has_open(entry, root)
+
+
+def _has_open(entry: Path, root: Path) -> bool:
+    with contextlib.suppress(OSError):
+        for descriptor in (entry / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(descriptor.readlink()).startswith(f"{root}/"):
+                    return True
+    return False
 
 
 def left_behind(root: Path, conf: Path) -> list[int]:
