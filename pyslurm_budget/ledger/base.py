@@ -1,20 +1,21 @@
-"""What all parts of the ledger share: the transaction, upserts by hand, and named values."""
+"""What all parts of the ledger share: transactions, upserts, and named values."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, select
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.engine import transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy import Connection, Engine, Insert, Table
 
 CHUNK = 500
 T = TypeVar("T")
@@ -27,6 +28,33 @@ def chunks(items: Iterable[T]) -> Iterator[list[T]]:
         yield chunk
 
 
+def upsert(
+    connection: Connection, table: Table, rows: Sequence[dict[str, Any]], *, adding: Collection[str] = ()
+) -> None:
+    """Insert the rows; of those whose primary key is there already replace the other columns, or (``adding``) add
+    to them. One statement for each row, so that two writers of one row wait for each other and none is lost."""
+    if rows:
+        statement = _upsert_of(connection.dialect.name, table, tuple(rows[0]), frozenset(adding))
+        connection.execute(statement, list(rows))
+
+
+def _upsert_of(dialect: str, table: Table, columns: Iterable[str], adding: frozenset[str]) -> Insert:
+    key = [column.name for column in table.primary_key]
+    others = [name for name in columns if name not in key]
+
+    def values(new: Any) -> dict[str, Any]:
+        return {name: table.c[name] + new[name] if name in adding else new[name] for name in others}
+
+    if dialect == "mysql":
+        insert = mysql.insert(table)
+        return insert.on_duplicate_key_update(values(insert.inserted))
+    of_postgresql = postgresql.insert(table)
+    of_sqlite = sqlite.insert(table)
+    if dialect == "postgresql":
+        return of_postgresql.on_conflict_do_update(index_elements=key, set_=values(of_postgresql.excluded))
+    return of_sqlite.on_conflict_do_update(index_elements=key, set_=values(of_sqlite.excluded))
+
+
 class Base:
     """A connection to the ledger of one cluster."""
 
@@ -36,15 +64,16 @@ class Base:
         self._cluster = cluster
 
     def _begin(self) -> AbstractContextManager[Connection]:
+        """A transaction that writes."""
         return transaction(self._engine)
 
+    def _read(self) -> AbstractContextManager[Connection]:
+        """A transaction that only reads, all of it one state."""
+        return transaction(self._engine, reading=True)
+
     def _upsert(self, connection: Connection, table: Table, key: dict[str, Any], values: dict[str, Any]) -> None:
-        """Update the row, or insert it: the lease keeps two writers apart, so the portable way is enough."""
-        where = [table.c[name] == value for name, value in key.items()]
-        if connection.execute(select(table).where(*where)).first() is None:
-            connection.execute(insert(table).values(key | values))
-        else:
-            connection.execute(update(table).where(*where).values(values))
+        """One row."""
+        upsert(connection, table, [key | values])
 
     def _get(self, connection: Connection, name: str) -> str | None:
         t = tables.setting
@@ -52,19 +81,23 @@ class Base:
         found: str | None = connection.execute(query).scalar()
         return found
 
-    def _put(self, connection: Connection, name: str, value: str | None) -> None:
-        t = tables.setting
-        if value is None:
-            connection.execute(delete(t).where(t.c.cluster == self._cluster, t.c.name == name))
-        else:
-            self._upsert(connection, t, {"cluster": self._cluster, "name": name}, {"value": value})
+    def _put(self, connection: Connection, name: str, value: str) -> None:
+        upsert(connection, tables.setting, [{"cluster": self._cluster, "name": name, "value": value}])
+
+    def _alone(self, connection: Connection, what: str) -> None:
+        """Hold the named row until this transaction ends: of two that read and then write, one waits."""
+        self._put(connection, f"lock:{what}", "")
 
     def get(self, name: str) -> str | None:
         """A small named value."""
-        with self._begin() as connection:
+        with self._read() as connection:
             return self._get(connection, name)
 
     def put(self, name: str, value: str | None) -> None:
         """Set or (``None``) remove a small named value."""
+        t = tables.setting
         with self._begin() as connection:
-            self._put(connection, name, value)
+            if value is None:
+                connection.execute(delete(t).where(t.c.cluster == self._cluster, t.c.name == name))
+            else:
+                self._put(connection, name, value)

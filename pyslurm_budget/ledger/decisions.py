@@ -14,11 +14,14 @@ from pyslurm_budget.ledger.base import Base, chunks
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sqlalchemy import Select
+
     from pyslurm_budget.domain.model import Mode
     from pyslurm_budget.domain.plan import Action, Admission, Plan
     from pyslurm_budget.service.ports import CycleRecord, Intent
 
 OPEN = ("intent", "sent")
+CLOSED = ("done", "skipped", "failed", "undone", "lost")
 PLANNED = "planned"
 # Observing for weeks must not grow the ledger without bound: of what was only planned the newest rows are kept.
 PLANNED_KEPT = 2000
@@ -39,9 +42,9 @@ class Decisions(Base):
     def admissions(self) -> tuple[Admission, ...]:
         """The admissions of the last cycle."""
         t = tables.admission
-        query = select(t).where(t.c.cluster == self._cluster).order_by(t.c.sequence, t.c.ref)
-        with self._begin() as connection:
-            return tuple(map(rows.admission_of, connection.execute(query)))
+        with self._read() as connection:
+            found = map(rows.admission_of, connection.execute(select(t).where(t.c.cluster == self._cluster)))
+            return tuple(sorted(found, key=lambda a: (a.sequence, a.ref)))
 
     def record_plan(self, cycle: int, plan: Plan) -> None:
         """Store what an observing cycle planned; it is shown, never carried out."""
@@ -73,45 +76,39 @@ class Decisions(Base):
         return tuple(sorted(found, key=lambda i: i.id))
 
     def move_intent(self, intent_id: int, state: str, outcome: str, now: int) -> None:
-        """Advance one intent; a closed one stays as it is. Raises LedgerError for one that is unknown or closed."""
+        """Advance one intent. Raises LedgerError for one that is unknown, or closed as something else."""
         t = tables.action
-        closed = None if state in OPEN else now
         with self._begin() as connection:
             where = (t.c.id == intent_id, t.c.cluster == self._cluster)
-            row = connection.execute(select(t.c.state, t.c.outcome).where(*where)).first()
-            if row is None:
-                raise LedgerError(f"intent {intent_id} is not in the ledger")
-            if row.state not in OPEN:
-                if row.state != state:
-                    raise LedgerError(f"intent {intent_id} is closed ({row.state}) and cannot become {state}")
+            moved = update(t).where(*where, t.c.state.in_(OPEN)).values(_moved(state, outcome, now))
+            if connection.execute(moved).rowcount:
                 return
-            connection.execute(update(t).where(*where).values(state=state, outcome=outcome, closed=closed))
+            found = connection.execute(select(t.c.state).where(*where)).scalar()
+            if found is None:
+                raise LedgerError(f"intent {intent_id} is not in the ledger of cluster {self._cluster}")
+            if found != state:
+                raise LedgerError(f"intent {intent_id} is closed ({found}) and cannot become {state}")
 
     def move_intents(self, moves: Iterable[tuple[int, str, str]], now: int) -> None:
         """Advance many intents in one transaction; closed ones stay as they are."""
         t = tables.action
-        rows = [
-            {"b_id": i, "b_state": state, "b_outcome": outcome, "b_closed": None if state in OPEN else now}
-            for i, state, outcome in moves
-        ]
+        new = [{"b_id": i} | {f"b_{k}": v for k, v in _moved(s, outcome, now).items()} for i, s, outcome in moves]
         is_open = or_(*(t.c.state == state for state in OPEN))  # in_() does not go with many rows at once
         where = (t.c.cluster == self._cluster, t.c.id == bindparam("b_id"), is_open)
         values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in ("state", "outcome", "closed")}
-        if rows:
+        if new:
             with self._begin() as connection:
-                connection.execute(update(t).where(*where).values(values), rows)
+                connection.execute(update(t).where(*where).values(values), new)
 
     def open_intents(self) -> tuple[Intent, ...]:
         """Intents that were begun and not closed."""
         t = tables.action
-        query = select(t).where(t.c.cluster == self._cluster, t.c.state.in_(OPEN)).order_by(t.c.id)
-        with self._begin() as connection:
-            return tuple(map(rows.intent_of, connection.execute(query)))
+        return self._intents(select(t).where(t.c.cluster == self._cluster, t.c.state.in_(OPEN)))
 
     def intents(
         self, *, ref: str | None = None, since: int | None = None, kinds: Iterable[str] | None = None
     ) -> tuple[Intent, ...]:
-        """Intents of a job, or since a time, oldest first; what was only planned is not among them."""
+        """Intents of a job, or since a time, oldest first, in any state; what was only planned was none."""
         t = tables.action
         query = select(t).where(t.c.cluster == self._cluster, t.c.state != PLANNED)
         if ref is not None:
@@ -120,8 +117,16 @@ class Decisions(Base):
             query = query.where(t.c.at >= since)
         if kinds is not None:
             query = query.where(t.c.kind.in_(list(kinds)))
-        with self._begin() as connection:
-            return tuple(map(rows.intent_of, connection.execute(query.order_by(t.c.id))))
+        return self._intents(query)
+
+    def planned(self) -> tuple[Intent, ...]:
+        """What observing cycles would have done, oldest first: the newest rows that are kept."""
+        t = tables.action
+        return self._intents(select(t).where(t.c.cluster == self._cluster, t.c.state == PLANNED))
+
+    def _intents(self, query: Select[Any]) -> tuple[Intent, ...]:
+        with self._read() as connection:
+            return tuple(map(rows.intent_of, connection.execute(query.order_by(tables.action.c.id))))
 
     def begin_cycle(self, started: int, mode: Mode, applied: bool) -> int:
         """Record the start of a cycle and return its id."""
@@ -135,7 +140,7 @@ class Decisions(Base):
         return new
 
     def end_cycle(self, record: CycleRecord) -> None:
-        """Record its end."""
+        """Record its end. Raises LedgerError for a cycle that was not begun."""
         t = tables.cycle
         values = {
             "finished": record.finished,
@@ -144,7 +149,9 @@ class Decisions(Base):
             "error": record.error,
         }
         with self._begin() as connection:
-            connection.execute(update(t).where(t.c.id == record.id, t.c.cluster == self._cluster).values(values))
+            ended = update(t).where(t.c.id == record.id, t.c.cluster == self._cluster).values(values)
+            if connection.execute(ended).rowcount == 0:
+                raise LedgerError(f"cycle {record.id} is not in the ledger of cluster {self._cluster}")
 
     def last_cycle(self, *, finished: bool = True) -> CycleRecord | None:
         """The newest (finished) cycle."""
@@ -152,6 +159,13 @@ class Decisions(Base):
         query = select(t).where(t.c.cluster == self._cluster).order_by(t.c.id.desc()).limit(1)
         if finished:
             query = query.where(t.c.finished.is_not(None))
-        with self._begin() as connection:
+        with self._read() as connection:
             row = connection.execute(query).first()
         return rows.cycle_of(row) if row else None
+
+
+def _moved(state: str, outcome: str, now: int) -> dict[str, Any]:
+    """Columns of an intent that moves on. Raises LedgerError for a state that there is not."""
+    if state not in (*OPEN, *CLOSED):
+        raise LedgerError(f"an intent cannot become {state}: its states are {', '.join((*OPEN, *CLOSED))}")
+    return {"state": state, "outcome": outcome, "closed": None if state in OPEN else now}

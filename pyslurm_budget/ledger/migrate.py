@@ -2,64 +2,113 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import inspect
 
 from pyslurm_budget.errors import LedgerError
-from pyslurm_budget.ledger.engine import open_engine, transaction
+from pyslurm_budget.ledger import tables
+from pyslurm_budget.ledger.engine import open_engine, shown, transaction
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from collections.abc import Iterator
+
+    from sqlalchemy import Connection, Engine
 
 
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", "pyslurm_budget.ledger:migrations")
-    config.set_main_option("path_separator", "os")
-    return config
+def config() -> Config:
+    """Alembic's configuration: no file, the scripts of this package."""
+    found = Config()
+    found.set_main_option("script_location", "pyslurm_budget.ledger:migrations")
+    found.set_main_option("path_separator", "os")
+    return found
 
 
 def newest() -> str:
     """The revision that this release works with."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
+    head = ScriptDirectory.from_config(config()).get_current_head()
     if head is None:
         raise LedgerError("this installation has no migrations; install the package again")
     return head
 
 
 def current(target: str | Engine) -> str | None:
-    """The revision of the database (a URL or an engine), ``None`` for an empty one."""
-    with transaction(_engine(target)) as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+    """The revision of the database (a URL or an engine), ``None`` for one that is not a ledger yet."""
+    with _engine(target) as engine, transaction(engine, reading=True) as connection:
+        return _revision(connection)
 
 
 def upgrade(target: str | Engine) -> tuple[str | None, str]:
-    """Bring the schema to this release; returns the revisions before and after."""
-    config = _config()
-    with transaction(_engine(target)) as connection:
-        before = MigrationContext.configure(connection).get_current_revision()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    """Bring the schema to this release; returns the revisions before and after. Nothing happens if it is there.
+
+    Raises LedgerError for a ledger of a newer release, and for a database in which something else lives.
+    SQLite and PostgreSQL undo an upgrade that failed; MariaDB cannot (its DDL has no transactions).
+    """
+    settings = config()
+    with _engine(target) as engine, transaction(engine) as connection:
+        before = _revision(connection)
+        _refuse(connection, before)
+        settings.attributes["connection"] = connection
+        try:
+            command.upgrade(settings, "head")
+        except CommandError as error:
+            raise LedgerError(f"the ledger at {shown(engine.url)} cannot be upgraded: {error}") from error
     return before, newest()
 
 
 def require_current(engine: Engine) -> None:
-    """Refuse a ledger of another release; an empty SQLite file is made ready at once."""
+    """Refuse a ledger of another release; a new SQLite file is made ready at once."""
     found = current(engine)
     if found == newest():
         return
-    if found is None and engine.dialect.name == "sqlite" and not inspect(engine).get_table_names():
+    if found is None and engine.dialect.name == "sqlite":
         upgrade(engine)
         return
-    shown = engine.url.render_as_string(hide_password=True)
-    state = "is empty" if found is None else f"has schema {found}"
-    raise LedgerError(f"the ledger at {shown} {state}, this release needs {newest()}; run: sbudget db upgrade")
+    state = "is not made yet" if found is None else f"has schema {found}"
+    raise LedgerError(f"the ledger at {shown(engine.url)} {state}, this release needs {newest()}; {_advice(found)}")
 
 
-def _engine(target: str | Engine) -> Engine:
-    return open_engine(target) if isinstance(target, str) else target
+def _advice(found: str | None) -> str:
+    return "run: sbudget db upgrade" if found is None or found in _known() else "install the release that made it"
+
+
+def _known() -> set[str]:
+    return {script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()}
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _refuse(connection: Connection, before: str | None) -> None:
+    """What an upgrade must not touch."""
+    where = shown(connection.engine.url)
+    if before is not None and before not in _known():
+        raise LedgerError(
+            f"the ledger at {where} has schema {before}, which this release does not know; {_advice(before)}"
+        )
+    taken = sorted(set(inspect(connection).get_table_names()) & set(tables.metadata.tables))
+    if before is None and taken:
+        raise LedgerError(
+            f"the database at {where} is no ledger, but has tables of a ledger's names ({', '.join(taken[:3])}...): "
+            "another program's, or those of a first upgrade that was cut short; give the ledger an empty database"
+        )
+
+
+@contextmanager
+def _engine(target: str | Engine) -> Iterator[Engine]:
+    """The engine, closed again if it was opened here."""
+    if not isinstance(target, str):
+        yield target
+        return
+    engine = open_engine(target)
+    try:
+        yield engine
+    finally:
+        engine.dispose()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run_row(cluster: str, run: RunFacts) -> dict[str, Any]:
     """Columns of a run."""
     row = {name: getattr(run, name) for name in _RUN_PLAIN}
-    row |= {"cluster": cluster, "job_id": run.key.job_id, "submit": run.key.submit, "nodes": ",".join(run.nodes)}
+    row |= {"cluster": cluster, "job_id": run.key.job_id, "submit": run.key.submit, "nodes": json.dumps(run.nodes)}
     return row | {"work_class": str(run.work_class), "shadow": str(run.shadow)}
 
 
@@ -36,7 +36,7 @@ def run_of(row: Row[Any]) -> RunFacts:
         key=RunKey(m["job_id"], m["submit"]),
         work_class=WorkClass(m["work_class"]),
         shadow=WorkClass(m["shadow"]),
-        nodes=tuple(n for n in m["nodes"].split(",") if n),
+        nodes=tuple(json.loads(m["nodes"])),
         **{name: m[name] for name in _RUN_PLAIN},
     )
 
@@ -68,7 +68,7 @@ def contract_of(row: Row[Any]) -> ContractFacts:
 
 def reason_text(reason: Reason) -> str:
     """A reason as JSON."""
-    return json.dumps({"code": reason.code, "numbers": dict(reason.numbers)}, ensure_ascii=False, sort_keys=True)
+    return json.dumps({"code": reason.code, "numbers": dict(reason.numbers)}, sort_keys=True)
 
 
 def reason_of(text: str) -> Reason:
@@ -112,7 +112,7 @@ def action_row(cluster: str, cycle: int, now: int, action: Action, state: str) -
         "submit": action.key.submit,
         "code": action.reason.code,
         "for_ref": action.for_ref,
-        "detail": json.dumps(detail, ensure_ascii=False, sort_keys=True),
+        "detail": json.dumps(detail, sort_keys=True),
         "state": state,
         "outcome": "",
         "closed": None,

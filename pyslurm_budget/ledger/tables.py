@@ -1,7 +1,8 @@
 """The ledger's tables (design section 5). Every table has the cluster in its key; times are epoch seconds.
 
-Names are short enough for MariaDB's index limits; text is compared byte by byte there (``utf8mb4_bin``), so that
-users ``Joe`` and ``joe`` stay two. Migrations (``migrations/versions``) make these tables; a test compares both.
+Names are as long as slurmdbd's own (tinytext, 255 bytes), and keys of them within MariaDB's limit (3072 bytes).
+Text is compared byte by byte there (``utf8mb4_bin``), so that users ``Joe`` and ``joe`` stay two. Migrations
+(``migrations/versions``) make these tables; a test compares both.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ metadata = MetaData()
 _BINARY: dict[str, Any] = {"mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin", "mysql_engine": "InnoDB"}
 
 
-def name(length: int = 100) -> String:
+def name(length: int = 255) -> String:
     """A name in Slurm's sense."""
     return String(length)
 
@@ -30,7 +31,7 @@ def _int(column: str, *, null: bool = False, key: bool = False) -> Column[int]:
     return Column(column, BigInteger, nullable=null, primary_key=key, autoincrement=False)
 
 
-def _text(column: str, length: int = 100, *, null: bool = False, key: bool = False) -> Column[str]:
+def _text(column: str, length: int = 255, *, null: bool = False, key: bool = False) -> Column[str]:
     return Column(column, name(length), nullable=null, primary_key=key)
 
 
@@ -54,7 +55,7 @@ run = Table(
     _int("rate"),
     _text("work_class", 10),
     _text("shadow", 10),
-    _text("unknown", 200, null=True),
+    Column("unknown", long_text(), nullable=True),
     _int("time_limit", null=True),
     Column("nodes", long_text(), nullable=False),
     _text("gpu_type", null=True),
@@ -195,7 +196,7 @@ budget_share = Table(
     _text("account", key=True),
     _text("pool", key=True),
     _int("since", key=True),
-    _text("share", 60),
+    Column("share", long_text(), nullable=False),
     **_BINARY,
 )
 
@@ -218,7 +219,7 @@ class_map = Table(
     _text("cluster", 40, key=True),
     _text("managed", key=True),
     _int("since", key=True),
-    _text("twin"),
+    _text("twin", null=True),
     **_BINARY,
 )
 
