@@ -8,6 +8,8 @@ from devcluster_lib.layout import DevclusterError
 from devcluster_lib.processes import run, wait_for
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from devcluster_lib.layout import Layout
 
 NOTHING_NEW = ("already exist", "Nothing new added", "Nothing modified")
@@ -35,19 +37,25 @@ def populate(layout: Layout) -> None:
     cluster = f"cluster={options.name}"
     for qos in options.qos:
         sacctmgr(layout, "add", "qos", qos)
-    made = set()
-    for path in options.accounts:
-        names = path.split("/")
-        for parent, account in zip(["root", *names], names, strict=False):
-            if account not in made:
-                made.add(account)
-                sacctmgr(layout, "add", "account", account, f"parent={parent}", cluster)
-                if options.qos:
-                    sacctmgr(layout, "modify", "account", account, "set", f"qos+={','.join(options.qos)}")
+    for parent, names in children(options.accounts).items():
+        # Many in one call: on old releases each call takes half a second.
+        sacctmgr(layout, "add", "account", ",".join(names), f"parent={parent}", cluster)
+        if options.qos:
+            sacctmgr(layout, "modify", "account", ",".join(names), "set", f"qos+={','.join(options.qos)}")
     for user, accounts in options.users.items():
-        # The first one becomes the default account.
-        for account in accounts:
-            sacctmgr(layout, "add", "user", user, f"account={account}", cluster)
+        theirs = (f"account={','.join(accounts)}", f"defaultaccount={accounts[0]}")
+        sacctmgr(layout, "add", "user", user, *theirs, cluster)
     if options.operator:
         home = options.users.get(options.operator, options.accounts[0].split("/")[-1:])[0]
         sacctmgr(layout, "add", "user", options.operator, f"account={home}", cluster, "adminlevel=operator")
+
+
+def children(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Accounts by parent, parents first, from paths such as ``a/b``."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(paths, key=lambda path: path.count("/")):
+        names = path.split("/")
+        for parent, account in zip(["root", *names], names, strict=False):
+            if account not in found.setdefault(parent, []):
+                found[parent].append(account)
+    return found
