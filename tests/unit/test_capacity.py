@@ -77,7 +77,7 @@ def test_shares_multiply_along_the_path_and_by_pool() -> None:
 
 
 def test_a_share_of_thirds_is_exact() -> None:
-    budgets = tree(**{name: "1/3" for name in ("red", "green", "blue")})
+    budgets = tree(**dict.fromkeys(("red", "green", "blue"), "1/3"))
     parts = [allowance(budgets, name, "a100", full(8)) for name in budgets.budgets]
     assert sum(parts) == 1000 * 8 * WINDOW
     assert Fraction(parts[0], 1000) == Fraction(8 * WINDOW, 3)
