@@ -53,6 +53,7 @@ class Displacer:
         self._situation = situation
         self._books = books
         self._taken: set[str] = set()
+        self._planned = 0
         self._search = Search()
         self._spare: Rooms = {}
         self._waiting: dict[tuple[str, str], int] = defaultdict(int)
@@ -80,7 +81,10 @@ class Displacer:
 
     def _pool(self, pool: str, order: list[Candidate]) -> None:
         first = True
+        most = self._situation.policy.requeues_per_cycle
         for candidate in order:
+            if self._planned >= most:
+                return  # no more would be carried out: the rest has its turn in the next cycle
             job = candidate.job
             if job.reason not in NOT_LOOKED_AT and not job.reason.startswith(WAITS_FOR_ROOM):
                 self._search.notes[candidate.ref] = Reason("waits-for-slurm", {"reason": job.reason})
@@ -126,6 +130,8 @@ class Displacer:
         shares = place(c.job, self._spare, partitions)
         if shares is not None:
             take(self._spare, shares)
+        if len(chosen) <= self._situation.policy.requeues_per_cycle:
+            self._planned += len(chosen)
         self._search.displacements.append(Displacement(c, tuple((run, reasons[run.job.ref]) for run in chosen)))
         return True
 

@@ -51,7 +51,11 @@ def choose(
 
     ordered = sorted(allowed, key=lambda run: (cost(run), run.job.ref))
     usable = candidates(job, rooms, partitions)
-    on_node = {room.node: [r for r in ordered if _on(r, room.node)] for room in usable}
+    on_node: dict[str, list[LiveRun]] = {room.node: [] for room in usable}
+    for run in ordered:
+        for share in run.job.allocation:
+            if share.node in on_node:
+                on_node[share.node].append(run)
     best: Found | None = None
     if _one_node_holds(job):
         for room in usable:
@@ -61,10 +65,6 @@ def choose(
             found = _enough(group, lambda runs: _fits(job, rooms, partitions, runs))
             best = _better(best, found, cost)
     return best[1] if best else None
-
-
-def _on(run: LiveRun, node: str) -> bool:
-    return any(share.node == node for share in run.job.allocation)
 
 
 def _one_node_holds(job: Job) -> bool:

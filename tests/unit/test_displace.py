@@ -401,3 +401,20 @@ def test_the_margin_is_the_sites() -> None:
     policy = replace(FREE, margin=Fraction(1, 2))
     assert stopped(plan(uses=[use("blue", 336 * HOUR)], policy=policy)) == {}
     assert stopped(plan(uses=[use("blue", 336 * HOUR), use("blue", 1)], policy=policy)) == {"1": ["101"]}
+
+
+def test_no_more_is_planned_than_a_cycle_carries_out() -> None:
+    """Looking for victims for a thousand jobs takes a minute; and one that needs too many holds up nobody."""
+    runs = [live(running(100 + i, held(f"n{i}", 8))) for i in range(1, 4)]
+    queue = [pending(i, 8, submit=NOW - HOUR + i) for i in range(1, 4)]
+    two = replace(FREE, requeues_per_cycle=2)
+    of = plan(queue, runs, [use("blue", 1000 * HOUR, rate=16_000)], on=nodes(3), policy=two)
+    assert stopped(of) == {"1": ["101"], "2": ["102"]}
+    assert notes(of) == {}
+    halves = [live(running(200 + i, held("n1", 4))) for i in (1, 2)]
+    one = replace(FREE, requeues_per_cycle=1)
+    of = plan(queue[:2], [*halves, *runs[1:2]], [use("blue", 1000 * HOUR, rate=16_000)], on=nodes(2), policy=one)
+    assert list(stopped(of).values()) == [["102"]]
+    big = [pending(1, request=WIDE, submit=NOW - HOUR), pending(2, 8, submit=NOW)]
+    of = plan(big, runs, [use("blue", 1100 * HOUR, rate=16_000)], on=nodes(3), policy=one)
+    assert stopped(of) == {"2": ["103"]}
