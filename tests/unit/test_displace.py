@@ -410,7 +410,7 @@ def test_no_more_is_planned_than_a_cycle_carries_out() -> None:
     two = replace(FREE, requeues_per_cycle=2)
     of = plan(queue, runs, [use("blue", 1000 * HOUR, rate=16_000)], on=nodes(3), policy=two)
     assert stopped(of) == {"1": ["101"], "2": ["102"]}
-    assert notes(of) == {}
+    assert evaluate(of).plan.notes == ()  # nothing was refused afterwards
     halves = [live(running(200 + i, held("n1", 4))) for i in (1, 2)]
     one = replace(FREE, requeues_per_cycle=1)
     of = plan(queue[:2], [*halves, *runs[1:2]], [use("blue", 1000 * HOUR, rate=16_000)], on=nodes(2), policy=one)
