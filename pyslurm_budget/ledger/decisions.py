@@ -66,7 +66,7 @@ class Decisions(Base):
         with self._begin() as connection:
             for action in actions:
                 row = rows.action_row(self._cluster, cycle, now, action, "intent")
-                key = connection.execute(insert(t).values(row)).inserted_primary_key
+                key = connection.execute(insert(t), row).inserted_primary_key
                 ids.append(key[0] if key else 0)
             found = [
                 intent

@@ -146,13 +146,22 @@ def transaction(engine: Engine, *, reading: bool = False) -> Iterator[Connection
     ``reading`` sees one state of the database however many statements it takes, and keeps no writer waiting.
     """
     try:
-        with engine.connect() as connection:
+        with _connected(engine) as connection:
             if reading:
                 connection.execution_options(**_read_options(engine))
             with connection.begin():
                 yield connection
     except (SQLAlchemyError, UnicodeError, OverflowError) as error:
         raise LedgerError(f"the ledger at {shown(engine.url)} failed: {_cause(engine.url, error)}") from error
+
+
+def _connected(engine: Engine) -> Connection:
+    """A connection. Drivers raise errors of Python's own for options that they do not know or cannot follow."""
+    try:
+        return engine.connect()
+    except (RuntimeError, TypeError, ValueError) as error:
+        cause = _cause(engine.url, error)
+        raise LedgerError(f"the ledger at {shown(engine.url)} cannot be connected to: {cause}") from error
 
 
 def _read_options(engine: Engine) -> dict[str, Any]:

@@ -153,6 +153,20 @@ def test_rows_are_written_many_at_a_time(ledger: SqlLedger) -> None:
     assert len(ledger.runs_between(0, 900)) == 5000
 
 
+def test_two_that_save_at_once_both_succeed(opened: Callable[[str], SqlLedger]) -> None:
+    """A transaction reads before it writes: what the other writes in between must neither fail nor be lost."""
+    cluster = new_cluster()
+    ledgers = {number: opened(cluster) for number in (1, 2)}
+
+    def save(number: int) -> None:
+        for turn in range(15):
+            ledgers[number].save_runs([run(number * 100 + turn)], STATE)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(save, ledgers))
+    assert len(ledgers[1].open_runs()) == 30
+
+
 def test_a_contract_is_frozen_but_for_its_outcome(ledger: SqlLedger) -> None:
     first = contract()
     ledger.save_contracts([first, contract(minimum=1, rate=1)])

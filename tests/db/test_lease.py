@@ -53,7 +53,7 @@ def test_each_cluster_has_its_own(opened: Callable[[str], SqlLedger]) -> None:
     opened(new_cluster()).take_lease("b:2", 100, 200)
 
 
-ROUNDS = 40
+ROUNDS = 25
 
 
 def test_processes_that_race_for_it(database: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.service.ports import RunFacts
 
 quick = settings(
-    max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 FEW = st.builds(RunKey, st.integers(1, 3), st.integers(1, 2))
 BATCHES = st.lists(st.lists(strategies.facts(FEW), max_size=4), max_size=4)

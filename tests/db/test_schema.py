@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +127,17 @@ def test_processes_that_open_a_new_file_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/new/ledger.sqlite"
     other.race(url, "alpha", "open", [[], [], []])
     assert migrate.current(url) == migrate.newest()
+
+
+def test_a_file_that_another_is_writing_is_waited_for(tmp_path: Path) -> None:
+    """SQLite does not wait by itself to change the journal, as it must for a file that was restored from a dump."""
+    other_writer = sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None, check_same_thread=False)
+    other_writer.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.2, other_writer.execute, ["COMMIT"])
+    timer.start()
+    SqlLedger(f"sqlite:///{tmp_path}/ledger.sqlite", "alpha").close()
+    timer.join()
+    other_writer.close()
 
 
 def test_what_overlaps_is_found_by_an_index(tmp_path: Path) -> None:
