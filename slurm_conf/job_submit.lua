@@ -627,10 +627,10 @@ local function judged_job(t, stale, job)
     local j = { stale = stale, account = (text_of(job.account) or text_of(job.default_account) or "-"):lower() }
     j.pair = pair_of(j.account, job.user_name)
     j.allowed = t.users[j.pair]
-    local default = text_of(job.default_qos)
+    -- "normal" is what Slurm gives where nobody chose (then default_qos is nil); other defaults are never overruled
+    local default = text_of(job.default_qos) or "normal"
     j.managed, j.twin_meant = managed_qos(t, text_of(job.qos) or default)
-    -- "normal" is what Slurm gives where nobody chose; a site's other defaults are never overruled
-    if not j.managed and not text_of(job.qos) and (default or "normal") == "normal" then j.managed = t.adopt end
+    if not j.managed and not text_of(job.qos) and default == "normal" then j.managed = t.adopt end
     local partitions = partitions_of(t, text_of(job.partition))
     if not j.managed or not j.allowed or #partitions == 0 then return nil end
     j.default, j.limit, j.size = partitions[1].default, limit_of(job.time_limit, partitions), size_of(job)

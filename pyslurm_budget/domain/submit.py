@@ -186,8 +186,9 @@ class _Judge:
 
     def _is_ours(self) -> bool:
         """Whether it is of a managed QOS, of an association that the table knows, and on a partition with GPUs."""
-        found = managed_qos(self.t, self.r.qos if self.r.qos is not None else self.r.default_qos)
-        if found is None and self.r.qos is None and self.t.adopt and self.r.default_qos in (None, SLURMS_OWN):
+        default = self.r.default_qos or SLURMS_OWN
+        found = managed_qos(self.t, default if self.r.qos is None else self.r.qos)
+        if found is None and self.r.qos is None and self.t.adopt and default == SLURMS_OWN:
             found = self.t.adopt, False
         if found is None or self.allowed is None:
             return False

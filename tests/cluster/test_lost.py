@@ -88,7 +88,7 @@ def test_a_node_that_hangs_in_completing(site: Site) -> None:
     pids = {}
     for job in jobs[:-1]:
         node = site.fields(job)["NodeList"]
-        pids[node] = int((site.cluster.folder / "run" / f"{node}.id").read_text())
+        pids[node] = int((site.cluster.folder / "run" / f"{node}.id").read_text().split()[0])
     for pid in pids.values():
         os.kill(pid, signal.SIGSTOP)
     try:
