@@ -285,7 +285,8 @@ def test_two_side_by_side_and_down_leaves_nothing(made: Made, space: Path) -> No
         done("up", other.folder, *words)
         other.submit("dctone", "env -i sleep 98765.25")
         other.submit("dctone", "sleep 98765.25", "--export=NONE")
-        assert len(running("98765.25")) == 2
+        # a job is RUNNING before its process is there
+        wait("both jobs' processes", lambda: len(running("98765.25")) == 2)
     finally:
         done("down", other.folder)
     assert running("98765.25") == []
