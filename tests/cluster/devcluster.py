@@ -70,7 +70,7 @@ class DevCluster:
         """``start``, ``stop`` or ``restart`` one daemon (slurmctld, slurmdbd, mariadb, munged, n1 ...)."""
         _script(command, self.folder, name)
 
-    def wait(self, what: str, holds: Callable[[], bool], seconds: float = 30) -> None:
+    def wait(self, what: str, holds: Callable[[], bool], seconds: float = 90) -> None:
         """Wait until something holds; fails the test if it does not in time."""
         end = time.monotonic() + seconds
         while not holds():

@@ -149,7 +149,7 @@ class Site:
         """QOS."""
         return self.fields(job).get("QOS", "")
 
-    def wait(self, job: str, *states: str, seconds: float = 40) -> None:
+    def wait(self, job: str, *states: str, seconds: float = 90) -> None:
         """Wait until the job is in one of the states."""
         self.cluster.wait(f"job {job} is {' or '.join(states)}", lambda: self.state_of(job) in states, seconds)
 
@@ -174,7 +174,7 @@ class Site:
         """Cancel all jobs, wait until the nodes are empty, and put the nodes back to work."""
         for user in USERS.values():
             self.cluster.run(["scancel", "-u", user], check=False)
-        self.cluster.wait("an empty queue", lambda: not self.cluster.run(["squeue", "-h", "-a"]).out.strip(), 60)
+        self.cluster.wait("an empty queue", lambda: not self.cluster.run(["squeue", "-h", "-a"]).out.strip(), 120)
         nodes = self.cluster.run(["sinfo", "-h", "-N", "-o", "%N|%T"]).out.split()
         for name, _, node_state in (n.partition("|") for n in dict.fromkeys(nodes)):
             if node_state.startswith(("drain", "down")):
@@ -190,7 +190,7 @@ class Site:
         finally:
             ledger.close()
 
-    def settled(self, seconds: float = 40) -> None:
+    def settled(self, seconds: float = 90) -> None:
         """Normal cycles until no intent is open."""
         end = time.monotonic() + seconds
         while True:

@@ -47,8 +47,8 @@ def accounted_for(site: Site, job: str) -> bool:
 def test_a_job_that_exits_on_sigterm_waits_again(site: Site) -> None:
     jobs = displaced(site, TRAP, victims=4)
     with site.controller():
-        site.wait(jobs[-1], "RUNNING", seconds=60)
-        site.cluster.wait("the requeue is read back", lambda: all(r[1] == "done" for r in requeues(site)), 30)
+        site.wait(jobs[-1], "RUNNING", seconds=120)
+        site.cluster.wait("the requeue is read back", lambda: all(r[1] == "done" for r in requeues(site)), 90)
     ((ref, state, _),) = requeues(site)
     assert state == "done"
     assert site.state_of(ref) in ("PENDING", "RUNNING")
@@ -74,7 +74,7 @@ def test_an_epilog_of_8_seconds(slow_site: Site) -> None:
     jobs = displaced(site, "sleep 600", victims=2)
     with site.controller():
         site.wait(jobs[-1], "RUNNING", seconds=90)
-        site.cluster.wait("the requeue is read back", lambda: all(r[1] == "done" for r in requeues(site)), 40)
+        site.cluster.wait("the requeue is read back", lambda: all(r[1] == "done" for r in requeues(site)), 90)
     ((ref, state, _),) = requeues(site)
     assert state == "done"
     first, *_ = [r for r in site.sacct() if r["JobID"] == ref]
@@ -93,7 +93,7 @@ def test_a_node_that_hangs_in_completing(site: Site) -> None:
         os.kill(pid, signal.SIGSTOP)
     try:
         with site.controller():
-            site.cluster.wait("a run is requeued", lambda: bool(requeues(site)), 30)
+            site.cluster.wait("a run is requeued", lambda: bool(requeues(site)), 90)
             time.sleep(8)
             assert all(accounted_for(site, job) for job in jobs)
     finally:

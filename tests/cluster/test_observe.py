@@ -46,7 +46,7 @@ def test_observe_predicts_the_classes_that_enforce_gives(bare_site: Site) -> Non
     settings = site.cluster.run(["sacctmgr", "-nP", "show", "qos"]).out
     with site.controller("--json"):
         jobs = submit(site)
-        time.sleep(6)
+        time.sleep(10)
         assert {site.qos(job) for job in jobs} == {"normal"}, "observe mode changed something"
     predicted = shadow_classes(site, jobs)
     assert set(predicted) == {"backed", "spare"}, predicted
@@ -61,7 +61,7 @@ def test_observe_predicts_the_classes_that_enforce_gives(bare_site: Site) -> Non
         site.install()
         with site.controller():
             jobs = submit(site)
-            time.sleep(6)
+            time.sleep(10)
             given = ["spare" if site.qos(job) == "normal-spare" else "backed" for job in jobs]
     finally:
         site.clean()
