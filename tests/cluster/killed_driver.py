@@ -1,10 +1,12 @@
-"""Runs one cycle and kills itself (SIGKILL) when the n-th step is reached: killed_driver.py CONFIG N.
+"""Runs one cycle and kills itself (SIGKILL) at a step: killed_driver.py CONFIG STEP.
 
-Prints each step's name as it is reached, so that a test knows where it died; ends with 0 if there were fewer steps.
+STEP is a number, or how the name of a step begins (the first such step). Prints each step's name as it is reached, so
+that a test knows where it died; ends with 0 if the cycle has no such step.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -14,16 +16,16 @@ import click
 from pyslurm_budget.cli import wiring
 from pyslurm_budget.config import load_config
 
-left = int(sys.argv[2])
+config, wanted = sys.argv[1:]
+numbers = itertools.count(1)
 
 
 def on_step(name: str) -> None:
-    global left  # noqa: PLW0603
     print(name, flush=True)
-    left -= 1
-    if left == 0:
+    number = next(numbers)
+    if number == int(wanted) if wanted.isdigit() else f"{name} ".startswith(f"{wanted} "):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 with click.Context(click.Command("cycle")):
-    wiring.reconciler(load_config(sys.argv[1]), on_step).cycle(apply=True)
+    wiring.reconciler(load_config(config), on_step).cycle(apply=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.ledger.store import SqlLedger
 from tests.cluster.devcluster import BIN, DevCluster, Ran
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ conf = "{conf}"
 timeout = "30s"
 [ledger]
 url = "sqlite:///{state}/ledger.sqlite"
-lease = "2s"
+lease = "{lease}"
 [publish]
 table = "{table}"
 state = "{state}/state.json"
@@ -83,7 +84,7 @@ class Site:
         # the plugin has one path: sites of one cluster share it
         self.table = self.table if self.table.name else self.state / "table"
 
-    def configure(self, mode: str = "enforce", extra: str = "", sections: str = "") -> None:
+    def configure(self, mode: str = "enforce", extra: str = "", sections: str = "", lease: str = "2s") -> None:
         """Write the configuration and the budget file."""
         self.state.mkdir(exist_ok=True)
         text = CONFIG.format(
@@ -94,6 +95,7 @@ class Site:
             window=self.window,
             extra=extra,
             sections=sections,
+            lease=lease,
         )
         self.config.write_text(text)
         (self.folder / "budgets.toml").write_text(BUDGETS)
@@ -182,13 +184,8 @@ class Site:
 
     def open_intents(self) -> list[str]:
         """Intents that the ledger has open, by ref."""
-        from pyslurm_budget.ledger.store import SqlLedger
-
-        ledger = SqlLedger(f"sqlite:///{self.state}/ledger.sqlite", "demo")
-        try:
+        with ledger_of(self) as ledger:
             return [f"{i.action.kind} {i.action.ref} {i.state}" for i in ledger.open_intents()]
-        finally:
-            ledger.close()
 
     def settled(self, seconds: float = 90) -> None:
         """Normal cycles until no intent is open."""
@@ -200,3 +197,13 @@ class Site:
                 return
             assert time.monotonic() < end, f"still open: {left}"
             time.sleep(1)
+
+
+@contextmanager
+def ledger_of(site: Site) -> Iterator[SqlLedger]:
+    """The site's ledger, to look into."""
+    ledger = SqlLedger(f"sqlite:///{site.state}/ledger.sqlite", "demo")
+    try:
+        yield ledger
+    finally:
+        ledger.close()
