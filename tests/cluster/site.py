@@ -172,6 +172,10 @@ class Site:
             total += (int(found.group(1)) if found else 0) * max(0, min(ended, end) - max(int(row["Start"]), begin))
         return total
 
+    def jobs(self) -> str:
+        """Each job's state, QOS and priority, as squeue prints them."""
+        return self.cluster.run(["squeue", "-h", "-a", "-r", "-O", "JobID,State,QOS,PriorityLong"]).out
+
     def clean(self) -> None:
         """Cancel all jobs, wait until the nodes are empty, and put the nodes back to work."""
         for user in USERS.values():
@@ -181,6 +185,14 @@ class Site:
         for name, _, node_state in (n.partition("|") for n in dict.fromkeys(nodes)):
             if node_state.startswith(("drain", "down")):
                 self.cluster.run(["scontrol", "update", f"nodename={name}", "state=resume"], check=False)
+
+    def forget_history(self) -> None:
+        """Empty accounting's job table: what earlier tests used would be charged to this one's budgets."""
+        text = (self.cluster.folder / "etc" / "slurmdbd.conf").read_text()
+        conf = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        login = ["-h", "127.0.0.1", "-P", conf["StoragePort"], "-u", conf["StorageUser"], f"-p{conf['StoragePass']}"]
+        sql = f"DELETE FROM {conf['StorageLoc']}.demo_job_table"
+        self.cluster.run(["mariadb", "--no-defaults", *login, "-e", sql])
 
     def open_intents(self) -> list[str]:
         """Intents that the ledger has open, by ref."""

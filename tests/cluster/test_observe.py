@@ -55,7 +55,7 @@ def test_observe_predicts_the_classes_that_enforce_gives(bare_site: Site) -> Non
     for path in site.state.glob("ledger*"):
         path.unlink()
 
-    _forget_history(site)
+    site.forget_history()
     site.configure(mode="enforce", sections=CLASSES)
     try:
         site.install()
@@ -67,12 +67,3 @@ def test_observe_predicts_the_classes_that_enforce_gives(bare_site: Site) -> Non
         site.clean()
         site.sbudget("setup", "remove")
     assert given == predicted
-
-
-def _forget_history(site: Site) -> None:
-    """Empty accounting's job table: both rounds begin with the same history, none."""
-    text = (site.cluster.folder / "etc" / "slurmdbd.conf").read_text()
-    conf = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    login = ["-h", "127.0.0.1", "-P", conf["StoragePort"], "-u", conf["StorageUser"], f"-p{conf['StoragePass']}"]
-    sql = f"DELETE FROM {conf['StorageLoc']}.demo_job_table"
-    site.cluster.run(["mariadb", "--no-defaults", *login, "-e", sql])
