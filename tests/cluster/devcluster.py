@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "devcluster"
 BIN = Path(sys.executable).parent
+# Another base lets two runs of the tests go on side by side on one machine.
+PORT = int(os.environ.get("SBUDGET_TEST_PORT", "21500"))
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class DevCluster:
 def start(folder: Path, base_port: int, **options: str | int | Sequence[str]) -> DevCluster:
     """Start a cluster in the folder, on ports from ``base_port`` on; options are those of ``scripts/devcluster up``
     with ``_`` for ``-``, a list is an option that is given several times. Returns when a test job has run."""
-    _possible()
+    require()
     words = []
     for name, value in options.items():
         for each in [value] if isinstance(value, str | int) else value:
@@ -105,16 +108,27 @@ def start(folder: Path, base_port: int, **options: str | int | Sequence[str]) ->
 
 
 @contextmanager
+def folder(name: str) -> Iterator[Path]:
+    """A folder for one cluster that its users can enter (pytest's own they cannot); removed at the end."""
+    made = Path(tempfile.mkdtemp(prefix=f"sbudget-{name}-", dir="/var/tmp"))
+    try:
+        made.chmod(0o755)
+        yield made / "cluster"
+    finally:
+        shutil.rmtree(made)
+
+
+@contextmanager
 def closing_cluster(folder: Path, base_port: int, **options: str | int | Sequence[str]) -> Iterator[DevCluster]:
     """A cluster that is taken down whatever happens."""
-    _possible()
+    require()
     try:
         yield start(folder, base_port, **options)
     finally:
         _script("down", folder)
 
 
-def _possible() -> None:
+def require() -> None:
     """Skip where no cluster can be; fail in CI, where one must be."""
     lacking = "it needs root" if os.getuid() else "" if shutil.which("apt-get") else "it needs Debian's packages"
     if lacking and os.environ.get("CI"):

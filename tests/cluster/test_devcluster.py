@@ -26,13 +26,11 @@ sys.path.insert(0, str(SCRIPTS))
 from devcluster_lib import accounting, files, options, packages  # noqa: E402
 from devcluster_lib.layout import DevclusterError, Layout, Options  # noqa: E402
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(os.getuid() != 0, reason="needs root"),
-    pytest.mark.skipif(not Path("/etc/debian_version").exists(), reason="needs Debian's packages"),
-]
+from tests.cluster.devcluster import PORT, require  # noqa: E402
 
-PORT, OTHER_PORT = 21500, 21540
+pytestmark = pytest.mark.cluster
+
+OTHER_PORT = PORT + 40
 UP = ("--base-port", str(PORT), "--flavors", "a100:1,h100:1", "--accounts", "lab/deep,bio", "--qos", "backed,spare",
       "--users", "dctone:deep,dcttwo:bio:lab", "--operator", "dctop", "--conf", "maxarraysize=5", "--conf",
       "MaxJobCount=")  # fmt: skip
@@ -121,6 +119,12 @@ class Made:
 
     def pids(self) -> dict[str, object]:
         return {name: daemon["pid"] for name, daemon in self.daemons().items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def able() -> None:
+    """Skipped where no cluster can be; in CI that is a failure."""
+    require()
 
 
 @pytest.fixture(scope="module")
