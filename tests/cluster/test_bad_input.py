@@ -22,7 +22,10 @@ def one_sentence(text: str, *words: str) -> None:
 
 @pytest.fixture
 def stopped(site: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
-    """The site with one daemon stopped for the time of the test."""
+    """The site with one daemon stopped for the time of the test; a job waits in a class that is not its own."""
+    site.cluster.wait("its nodes", lambda: "idle" in site.cluster.run(["sinfo", "-h"]).out)
+    job = site.submit("bio", 1, "--begin=now+1hour", contract="0")
+    site.cluster.run(["scontrol", "update", f"jobid={job}", "qos=backed"])
     site.cluster.daemon("stop", request.param)
     try:
         yield site
@@ -35,13 +38,18 @@ def stopped(site: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 @pytest.mark.parametrize(("stopped", "status"), [("slurmdbd", 24), ("slurmctld", 21)], indirect=["stopped"])
 def test_a_daemon_that_does_not_answer(stopped: Site, status: int) -> None:
-    table = stopped.table.read_text()
+    published = {path: path.read_text() for path in (stopped.table, stopped.state / "state.json")}
+    jobs = stopped.jobs() if status == 24 else ""
     ran = stopped.sbudget("reconcile", "--apply", check=False)
     assert ran.status == status, ran
     one_sentence(ran.err, "slurmdbd" if status == 24 else "slurmctld")
-    assert stopped.table.read_text() == table, "the last table stays in force"
-    ran = stopped.sbudget("setup", "check", check=False)
-    assert ran.status == status, ran
+    for path, text in published.items():
+        assert path.read_text() == text, f"{path.name}: the last one stays in force"
+    if status == 24:
+        assert stopped.jobs() == jobs
+        ran = stopped.sbudget("setup", "check", check=False)
+        assert ran.status == status, ran
+        one_sentence(ran.err, "slurmdbd")
 
 
 def test_no_slurm_commands(site: Site) -> None:
@@ -73,12 +81,21 @@ def test_a_bad_budget_file(site: Site, text: str, status: int, words: tuple[str,
     assert site.sbudget("budget", "tree").out == before
 
 
-def test_an_unreadable_duration(site: Site) -> None:
-    site.config.write_text(site.config.read_text().replace('cap = "60s"', 'cap = "soon"'))
+@pytest.mark.parametrize(
+    ("key", "line", "bad"),
+    [
+        ("contract.cap", 'cap = "60s"', 'cap = "soon"'),
+        ("window.length", 'length = "240s"', 'length = "-7d"'),
+        ("cycle.interval", 'interval = "2s"', "interval = true"),
+    ],
+)
+def test_an_unreadable_duration(site: Site, key: str, line: str, bad: str) -> None:
+    text = site.config.read_text()
+    assert line in text
+    site.config.write_text(text.replace(line, bad))
     ran = site.sbudget("reconcile", check=False)
     assert ran.status == 10, ran
-    one_sentence(ran.err, "contract.cap", "soon")
-    site.configure()
+    one_sentence(ran.err, str(site.config), key, bad.partition(" = ")[2].strip('"'))
 
 
 def test_users_cannot_cheat_by_hand(site: Site) -> None:
