@@ -123,7 +123,7 @@ class PluginFile:
         target = self.module if self._beside(found, replace=replace) else self.path
         _put(target, text.encode())
         if target == self.module:
-            _touch(self.path)
+            _touch(self.path, int(self.path.stat().st_mtime))
             if found is PluginState.FOREIGN:
                 raise SlurmSetupError(self.lines_to_add())
         return f"{target} written{note}"
@@ -232,11 +232,13 @@ def _put(path: Path, content: bytes) -> None:
     try:
         new.write_bytes(content)
         new.chmod(0o644)
+        before = 0
         if path.exists():
             status = path.stat()
             shutil.copymode(path, new)
             os.chown(new, status.st_uid, status.st_gid)
-        _touch(new)
+            before = int(status.st_mtime)
+        _touch(new, before)
         new.replace(path)
     except OSError as error:
         raise unwritable(path, error) from error
@@ -244,9 +246,10 @@ def _put(path: Path, content: bytes) -> None:
         new.unlink(missing_ok=True)
 
 
-def _touch(path: Path) -> None:
-    """Make the file newer than any that slurmctld can have loaded: it compares whole seconds."""
-    moment = int(time.time()) + 1
+def _touch(path: Path, before: int) -> None:
+    """Make the file newer than any that slurmctld can have loaded: it compares whole seconds. ``before`` is the time
+    of the file that was there, which may be ours of the same second, or one with a time in the future."""
+    moment = max(int(time.time()), before) + 1
     os.utime(path, (moment, moment))
 
 
