@@ -8,19 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.devcluster import PORT, DevCluster, closing_cluster, folder
+from tests.cluster.devcluster import PORT, DevCluster, closing_cluster, folder, install
+from tests.cluster.network import private_network
 from tests.cluster.site import Site
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[DevCluster]:
+@pytest.fixture(scope="package", autouse=True)
+def network() -> Iterator[None]:
+    """All of this folder is in a network of its own; packages are installed before, from the machine's."""
+    install()
+    with private_network():
+        yield
+
+
+@pytest.fixture(scope="package")
+def cluster(network: None) -> Iterator[DevCluster]:
     """4 nodes of 4 GPUs; requeued jobs may start again after 5 s."""
     with folder("test") as place, closing_cluster(place, PORT + 100, requeue_delay=5) as found:
         yield found
 
 
-@pytest.fixture(scope="session")
-def slow_cluster() -> Iterator[DevCluster]:
+@pytest.fixture(scope="package")
+def slow_cluster(network: None) -> Iterator[DevCluster]:
     """2 nodes of 4 GPUs with an epilog of 8 s."""
     options = {"nodes": 2, "epilog_seconds": 8, "requeue_delay": 5}
     with folder("slow") as place, closing_cluster(place, PORT + 200, **options) as found:
@@ -51,13 +60,13 @@ class Installation:
             self.there = False
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installation(cluster: DevCluster) -> Installation:
     """Setup in the cluster that most tests use; at the end it goes with the cluster."""
     return Installation(cluster)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def slow_installation(slow_cluster: DevCluster) -> Installation:
     """Setup in the cluster with the slow epilog."""
     return Installation(slow_cluster)

@@ -128,6 +128,14 @@ def closing_cluster(folder: Path, base_port: int, **options: str | int | Sequenc
         _script("down", folder)
 
 
+def install() -> None:
+    """Install what a cluster needs; nothing where none can be."""
+    if os.getuid() == 0 and shutil.which("apt-get"):
+        argv = [sys.executable, str(SCRIPT), "install"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=1800, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 def require() -> None:
     """Skip where no cluster can be; fail in CI, where one must be."""
     lacking = "it needs root" if os.getuid() else "" if shutil.which("apt-get") else "it needs Debian's packages"

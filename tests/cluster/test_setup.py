@@ -98,7 +98,7 @@ QOS_FIELDS = ",".join(["priority", "preempt", "preemptmode", "gracetime", "preem
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[DevCluster]:
+def cluster(network: None) -> Iterator[DevCluster]:
     options = {"name": "setup", "nodes": 2, "accounts": "lab,lab/nlp,bio", "users": "alice:nlp,bob:bio"}
     with folder("setup") as place, closing_cluster(place, PORT + 300, **options) as running:
         yield running
@@ -251,9 +251,11 @@ def test_a_twin_of_normal_has_its_limits_and_what_waits_in_it_comes_home(site: S
         assert cluster.run([*show, "name=normal-spare"]).out == "gres/gpu=8|01:00:00\n"
         waits = cluster.submit("bob", "-A", "bio", "--qos=normal-spare", "--begin=now+1hour")
         held = cluster.submit("bob", "-A", "bio", "--qos=normal-spare", "--hold")
+        begin = cluster.job(waits, "EligibleTime")
         assert site.setup("remove").status == 0
         assert [cluster.job(job, "QOS") for job in (waits, held)] == ["normal", "normal"]
-        assert [cluster.job(job, "Reason") for job in (waits, held)] == ["BeginTime", "JobHeldUser"]
+        assert [cluster.job(job, "Priority") != "0" for job in (waits, held)] == [True, False]
+        assert cluster.job(waits, "EligibleTime") == begin
         assert site.picture() == before
     finally:
         site.sacctmgr("modify qos normal set maxtresperuser=gres/gpu=-1 maxwall=-1")
