@@ -43,11 +43,11 @@ def load(site: Site) -> list[str]:
     """Something of every kind for a cycle to do: a class change, a displacement and a drain."""
     site.configure(lease=f"{LEASE}s")
     site.clean()
-    jobs = [site.submit("nlp", 4, contract="5s") for _ in range(4)]
+    jobs = [site.submit("nlp", 4, contract="2s") for _ in range(4)]
     for job in jobs:
         site.wait(job, "RUNNING")
     jobs.append(site.submit("vision", 4, contract="10s"))
-    time.sleep(6)
+    time.sleep(3)
     node = site.fields(jobs[0])["NodeList"]
     site.cluster.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=fan"])
     jobs.append(wrong_class(site))

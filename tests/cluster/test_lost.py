@@ -125,7 +125,7 @@ def test_a_node_that_hangs_in_completing(site: Site) -> None:
     try:
         with site.controller():
             site.cluster.wait("a run is requeued", lambda: bool(requeues(site)), 90)
-            time.sleep(8)
+            time.sleep(5)
             assert all(accounted_for(site, job) for job in jobs)
             assert not [i for i in requeues(site) if i.state == "lost"]
     finally:
