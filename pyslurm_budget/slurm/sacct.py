@@ -101,7 +101,7 @@ def _run(row: Mapping[str, str]) -> RunRecord:
     submit = epoch(row["Submit"])
     if submit is None:
         raise ValueError(f"Submit is {row['Submit']!r}")
-    start = epoch(row["Start"])
+    start = None if _nowhere(row["Start"], row["End"], row["NodeList"]) else epoch(row["Start"])
     requested = tres_of(row["ReqTRES"]).gpus or 0
     cancelled = _CANCELLED.fullmatch(row["State"])
     return RunRecord(
@@ -123,6 +123,12 @@ def _run(row: Mapping[str, str]) -> RunRecord:
         comment=row.get("Comment", ""),
         by_uid=int(cancelled[1]) if cancelled else None,
     )
+
+
+def _nowhere(start: str, end: str, nodes: str) -> bool:
+    """Whether a job ended before it started: one that is cancelled before slurmdbd knows it gets its end for a start
+    (seen on 22.05)."""
+    return start == end and not node_names(nodes)
 
 
 def _held(alloc: str, requested: int) -> Tres:

@@ -33,11 +33,16 @@ def one(**changes: str) -> RunRecord:
     return found
 
 
-@pytest.mark.parametrize("word", ["Unknown", "None", ""])
+@pytest.mark.parametrize("word", ["Unknown", "None", "", "1796101970"])
 def test_a_job_that_never_started_holds_nothing(word: str) -> None:
     found = one(Start=word, State="CANCELLED by 32874", NodeList="None assigned", End="1796101970")
     assert (found.start, found.tres.gpus, found.tres.cpus, found.nodes) == (None, 0, 0, ())
     assert (found.state, found.by_uid, found.requested_gpus) == ("CANCELLED", 32874, 2)
+
+
+def test_a_run_that_ended_in_its_first_second_did_start() -> None:
+    found = one(Start="1796101970", End="1796101970", State="FAILED")
+    assert (found.start, found.end, found.tres.gpus, found.nodes) == (1796101970, 1796101970, 2, ("n1",))
 
 
 def test_gpus_asked_for_but_not_accounted_are_unknown() -> None:
