@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
+from sys import intern
 from typing import TYPE_CHECKING
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -42,13 +43,13 @@ def epoch(value: str) -> int | None:
 
 @lru_cache(maxsize=8192)
 def node_names(value: str) -> tuple[str, ...]:
-    """The nodes of a host list (``n[1-2,7],gpu3``), each by name, in order."""
+    """The nodes of a host list (``n[1-2,7],gpu3``), each by name, in order; the names are kept once."""
     if value in _NOTHING:
         return ()
     if "[" not in value and "," not in value:
-        return (value,)
+        return (intern(value),)
     try:
-        return tuple(NodeSet(value, resolver=RESOLVER_NOGROUP))
+        return tuple(map(intern, NodeSet(value, resolver=RESOLVER_NOGROUP)))
     except NodeSetException as error:
         raise ValueError(f"{value!r} is not a list of nodes") from error
 

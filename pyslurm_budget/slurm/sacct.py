@@ -6,10 +6,12 @@ comment, and the one column of free text comes last: a line without delimiters c
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from dataclasses import replace
+from functools import lru_cache
+from operator import itemgetter
+from sys import intern
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import RunKey, RunRecord, Tres
@@ -18,7 +20,7 @@ from pyslurm_budget.errors import SlurmOutputError
 from pyslurm_budget.slurm.fields import epoch, node_names, tres_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyslurm_budget.slurm.run import Runner
 
@@ -31,7 +33,8 @@ _NO_LIMIT = frozenset({"", "UNLIMITED", "Partition_Limit", "INVALID"})
 NOBODY = "(none)"
 _FIRST_EPOCH = 1_000_000_000  # sacct refuses `uts` with less
 _DAY = 86400
-_CANCELLED = re.compile(r"CANCELLED by ([0-9]+)")
+_BY = "CANCELLED by "
+_MANY = 1 << 14  # values that are remembered at most, under 1 kB each
 
 
 class SacctAccounting:
@@ -69,12 +72,21 @@ def runs_of(lines: Iterable[str], delimiter: str) -> Iterator[RunRecord]:
     missing = [name for name in FIELDS if name not in header and name != "Comment"]
     if missing:
         raise SlurmOutputError(f"sacct: the header {delimiter.join(header)!r} lacks {', '.join(missing)}")
+    ordered = _order(header)
     for cells in rows:
-        row = dict(zip(header, cells, strict=True))
         try:
-            yield _run(row)
+            yield _run(ordered(cells) if ordered else cells)
         except ValueError as error:
             raise SlurmOutputError(f"sacct: cannot read the row {'|'.join(cells)[:200]!r}: {error}") from error
+
+
+def _order(header: list[str]) -> Callable[[list[str]], Sequence[str]] | None:
+    """What brings cells into the order of ``FIELDS``; ``None`` where they are in it, as they are when asked for."""
+    if header == [*FIELDS]:
+        return None
+    column = {name: i for i, name in enumerate(header)}
+    picked = itemgetter(*(column.get(name, -1) for name in FIELDS))
+    return lambda cells: picked([*cells, ""] if "Comment" not in column else cells)
 
 
 def _rows(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
@@ -96,32 +108,40 @@ def _rows(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
         yield row
 
 
-def _run(row: Mapping[str, str]) -> RunRecord:
-    """Build a run; raises ``ValueError``."""
-    submit = epoch(row["Submit"])
+def _run(cells: Sequence[str]) -> RunRecord:
+    """Build a run from cells in the order of ``FIELDS``; raises ``ValueError``.
+
+    A site has a million of them, so what repeats is read once (limits, TRES, nodes) or kept once (names), and nothing
+    is looked up by its name.
+    """
+    (
+        _, job, job_ref, account, user, uid, qos, partition, state, submitted,
+        eligible, started, ended, suspended, limit, alloc, req, nodes, comment,
+    ) = cells  # fmt: skip
+    submit = epoch(submitted)
     if submit is None:
-        raise ValueError(f"Submit is {row['Submit']!r}")
-    start = None if _nowhere(row["Start"], row["End"], row["NodeList"]) else epoch(row["Start"])
-    requested = tres_of(row["ReqTRES"]).gpus or 0
-    cancelled = _CANCELLED.fullmatch(row["State"])
+        raise ValueError(f"Submit is {submitted!r}")
+    start = None if _nowhere(started, ended, nodes) else epoch(started)
+    state, by_uid = _cancelled(state) if state.startswith(_BY) else (state, None)
+    tres, requested = _tres(alloc if start is not None else None, req)
     return RunRecord(
-        key=RunKey(int(row["JobIDRaw"]), submit),
-        job_ref=row["JobID"],
-        account=row["Account"].lower() or NOBODY,
-        user=row["User"] or f"uid:{row['UID']}",
-        qos=row["QOS"],
-        partition=row["Partition"],
-        state="CANCELLED" if cancelled else row["State"],
-        eligible=epoch(row["Eligible"]),
-        start=start,
-        end=epoch(row["End"]),
-        suspended=parse_duration(row["Suspended"] or "0"),
-        time_limit=_limit(row["TimelimitRaw"]),
-        tres=_held(row["AllocTRES"], requested) if start is not None else Tres(),
-        requested_gpus=requested,
-        nodes=node_names(row["NodeList"]),
-        comment=row.get("Comment", ""),
-        by_uid=int(cancelled[1]) if cancelled else None,
+        RunKey(int(job), submit),
+        job_ref,
+        intern(account.lower() or NOBODY),
+        intern(user or f"uid:{uid}"),
+        intern(qos),
+        intern(partition),
+        intern(state),
+        submit if eligible == submitted else epoch(eligible),
+        start,
+        epoch(ended),
+        _suspended(suspended),
+        _limit(limit),
+        tres,
+        requested,
+        node_names(nodes),
+        comment,
+        by_uid,
     )
 
 
@@ -131,12 +151,31 @@ def _nowhere(start: str, end: str, nodes: str) -> bool:
     return start == end and not node_names(nodes)
 
 
-def _held(alloc: str, requested: int) -> Tres:
-    """What a started run holds; unknown GPUs where some were asked for and none are accounted (design 4.2)."""
+def _cancelled(state: str) -> tuple[str, int | None]:
+    """The state without who cancelled the job, and that user's id."""
+    uid = state.removeprefix(_BY)
+    return ("CANCELLED", int(uid)) if uid.isascii() and uid.isdigit() else (state, None)
+
+
+@lru_cache(maxsize=_MANY)
+def _tres(alloc: str | None, req: str) -> tuple[Tres, int]:
+    """What a run holds (``alloc`` is ``None`` for one that never started: nothing), and the GPUs it asked for.
+
+    GPUs are unknown where some were asked for and none are accounted (design 4.2).
+    """
+    requested = tres_of(req).gpus or 0
+    if alloc is None:
+        return Tres(), requested
     tres = tres_of(alloc)
-    return replace(tres, gpus=None) if requested and not tres.gpus else tres
+    return (replace(tres, gpus=None) if requested and not tres.gpus else tres), requested
 
 
+@lru_cache(maxsize=_MANY)
+def _suspended(raw: str) -> int:
+    return parse_duration(raw or "0")
+
+
+@lru_cache(maxsize=_MANY)
 def _limit(raw: str) -> int | None:
     """TimelimitRaw: whole minutes, or a word (or nothing) for none; raises ``ValueError`` for others."""
     if raw in _NO_LIMIT:
