@@ -7,11 +7,11 @@ of the two was meant, and so do submit <= start <= end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from functools import lru_cache
 from itertools import product
-from zoneinfo import ZoneInfo
 
+from pyslurm_budget.service.zones import Zone
 from pyslurm_budget.slurm.dump_summary import RowError
 
 _NOTHING = frozenset({"", "Unknown", "None", "N/A", "(null)"})
@@ -47,23 +47,10 @@ def _calendar(text: str, zone: str | None) -> tuple[int, ...]:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         return (int(moment.timestamp()),)
-    where = None if zone is None else _zone(zone)
-    at = moment.replace(tzinfo=where)
-    if where is not None and at.utcoffset() == at.replace(fold=1).utcoffset():
-        return (int(at.timestamp()),)
-    found = []
-    for fold in (0, 1):
-        at = moment.replace(tzinfo=where, fold=fold).astimezone(UTC)
-        if at.astimezone(where).replace(tzinfo=None, fold=0) == moment and int(at.timestamp()) not in found:
-            found.append(int(at.timestamp()))
+    found = Zone(zone).moments(moment.replace(microsecond=0))
     if not found:
         raise ValueError(f"{text} is no time in {zone or 'the zone of this host'}: there the clocks were put forward")
-    return tuple(found)
-
-
-@lru_cache
-def _zone(name: str) -> tzinfo:
-    return ZoneInfo(name)
+    return found
 
 
 def settle(
