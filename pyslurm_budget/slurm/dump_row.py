@@ -114,7 +114,7 @@ def _elapsed(cells: Mapping[str, str]) -> int | None:
 
 
 def _started(cells: Mapping[str, str], times: Times, elapsed: int | None) -> bool:
-    """Whether a job started: one that was cancelled while it waited may have its end for a start, always before$
+    """Whether a job started: one that was cancelled while it waited may have its end for a start, always before
     22.05, later where slurmdbd did not know it yet."""
     if times.start is None:
         return False
