@@ -8,9 +8,10 @@ from pyslurm_budget.ledger.engine import open_engine
 from pyslurm_budget.ledger.lease import Lease
 from pyslurm_budget.ledger.migrate import require_current
 from pyslurm_budget.ledger.runs import Facts
+from pyslurm_budget.ledger.usage import Usage
 
 
-class SqlLedger(Facts, Decisions, Budgets, Lease):
+class SqlLedger(Facts, Usage, Decisions, Budgets, Lease):
     """Opens the ledger; raises LedgerError if it cannot be reached or has another release's schema."""
 
     def __init__(self, url: str, cluster: str) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pyslurm_budget.service.usage import UsageLedger
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -184,7 +186,7 @@ class CapacitySlice:
     gpus: int
 
 
-class Ledger(Protocol):
+class Ledger(UsageLedger, Protocol):
     """Facts and decisions. Every method is one transaction; a failure leaves nothing half-written."""
 
     def take_lease(self, holder: str, now: int, until: int) -> int:

@@ -1,0 +1,157 @@
+"""Who used what: sums over runs cut to a period, made by the database in whole numbers, one statement a period.
+
+Three databases must give one answer. So whole numbers are divided to whole numbers, sums come back as Python's
+integers whatever the database calls them, and names are ordered by their bytes (PostgreSQL would ask its locale).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import BigInteger, and_, case, func, literal, or_, select
+
+from pyslurm_budget.domain.model import MILLI, WorkClass
+from pyslurm_budget.ledger import rows, tables
+from pyslurm_budget.ledger.base import Base
+from pyslurm_budget.service.usage import NONE, UNTYPED, UsageQuery, UsageSum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Select
+
+    from pyslurm_budget.service.ports import RunFacts
+
+Number = Any  # an SQL expression of whole numbers
+_AT_ONCE = 2000
+_DIVIDES = 8  # the precedence of * and /
+
+
+class Usage(Base):
+    """The part of the ledger that reports are made of."""
+
+    def usage(self, queries: Sequence[UsageQuery]) -> Iterator[tuple[int, UsageSum]]:
+        """See :class:`pyslurm_budget.service.usage.UsageLedger`."""
+        with self._read() as connection:
+            for number, query in enumerate(queries):
+                for_query = _grouped(self._cluster, query, connection.dialect.name)
+                yield from _sums(connection, for_query, number, len(query.by))
+
+    def unknown_runs(self, query: UsageQuery) -> Iterator[RunFacts]:
+        """See :class:`pyslurm_budget.service.usage.UsageLedger`."""
+        c = tables.run.c
+        held = _held(self._cluster, query).where(c.gpus.is_(None)).subquery()
+        same = and_(c.job_id == held.c.job_id, c.submit == held.c.submit, c.cluster == self._cluster)
+        wanted = select(tables.run).join(held, same).where(held.c.hi > held.c.lo)
+        with self._read() as connection:
+            ordered = wanted.order_by(c.start, c.job_id, c.submit).execution_options(yield_per=_AT_ONCE)
+            with connection.execute(ordered) as found:
+                yield from map(rows.run_of, found)
+
+    def usage_span(self) -> tuple[int, int | None] | None:
+        """See :class:`pyslurm_budget.service.usage.UsageLedger`."""
+        c = tables.run.c
+        started = (c.cluster == self._cluster, c.start.is_not(None))
+        is_open = select(c.start).where(*started, c.end.is_(None)).limit(1)
+        with self._read() as connection:
+            first, last = connection.execute(select(func.min(c.start), func.max(c.end)).where(*started)).one()
+            still_runs = connection.execute(is_open).first() is not None
+        return None if first is None else (first, None if still_runs else last)
+
+
+def _sums(connection: Connection, query: Select[Any], number: int, width: int) -> Iterator[tuple[int, UsageSum]]:
+    """The rows of one query, closed also where the reader stops early."""
+    with connection.execute(query.execution_options(yield_per=_AT_ONCE)) as found:
+        for row in found:
+            if row.runs:  # without a grouping there is one row, also over nothing
+                yield number, UsageSum(tuple(row[:width]), *(int(amount) for amount in row[width:]))
+
+
+def _held(cluster: str, query: UsageQuery) -> Select[Any]:
+    """One row a run that may have held something in the period: ``lo`` and ``hi`` are the part of it inside."""
+    c = tables.run.c
+    start, end = _number(query.start), _number(query.end)
+    till = _till(query)
+    keys = [_key(name, query).label(f"k{i}") for i, name in enumerate(query.by)]
+    lo = case((c.start > start, c.start), else_=start)
+    hi = case((till < end, till), else_=end)
+    backed = case((_class(query) == str(WorkClass.BACKED), _number(1)), else_=_number(0))
+    columns: list[Any] = [*keys, c.job_id, c.submit, c.start, c.gpus, c.rate, c.suspended]
+    columns += [lo.label("lo"), hi.label("hi"), till.label("till"), backed.label("backed")]
+    found = select(*columns).where(c.cluster == cluster, c.start < end, or_(c.end > start, c.end.is_(None)))
+    for name, wanted in (("account", query.accounts), ("user", query.users)):
+        if wanted:
+            found = found.where(_key(name, query).in_(wanted))
+    return found
+
+
+def _till(query: UsageQuery) -> Number:
+    """When a run ended, or until when one that has no end counts."""
+    c = tables.run.c
+    until = _number(query.until)
+    ways: list[tuple[Any, Number]] = [(c.end.is_not(None), c.end)]
+    if query.to_limit:
+        limit = c.start + c.time_limit + c.suspended
+        ways.append((limit < until, limit))
+    return case(*ways, else_=until)
+
+
+def _class(query: UsageQuery) -> ColumnElement[str]:
+    c = tables.run.c
+    if query.class_since is None:
+        return c.shadow
+    return case((c.start >= _number(query.class_since), c.work_class), else_=c.shadow)
+
+
+def _key(name: str, query: UsageQuery) -> ColumnElement[str]:
+    c = tables.run.c
+    if name == "class":
+        return _class(query)
+    column, missing = (c.gpu_type, UNTYPED) if name == "flavor" else (c[name], NONE)
+    return func.coalesce(func.nullif(column, ""), missing)
+
+
+def _grouped(cluster: str, query: UsageQuery, dialect: str) -> Select[Any]:
+    held = _held(cluster, query).subquery()
+    h = held.c
+    keys = [h[f"k{i}"] for i in range(len(query.by))]
+    seconds = h.hi - h.lo
+    gpus = func.coalesce(h.gpus, _number(0))
+    suspended = case((h.suspended > 0, gpus * _suspended(h, dialect)), else_=_number(0))
+    amounts = [
+        func.coalesce(func.sum(gpus * seconds), 0),
+        func.coalesce(func.sum(h.backed * h.rate * seconds), 0),
+        func.coalesce(func.sum(suspended), 0),
+        func.count().label("runs"),
+        func.coalesce(func.sum(case((h.gpus.is_(None), 1), else_=0)), 0),
+    ]
+    by_bytes = [key.collate("C") if dialect == "postgresql" else key for key in keys]
+    return select(*keys, *amounts).where(h.hi > h.lo).group_by(*keys).order_by(*by_bytes)
+
+
+def _suspended(h: Any, dialect: str) -> Number:
+    """Thousandths of a second of the part inside that were suspended, if that is spread evenly over the run.
+
+    The difference of two amounts since the start, each rounded down: parts that meet add up to the whole exactly.
+    """
+    length = h.till - h.start
+    whole = case((h.suspended < length, h.suspended), else_=length)
+
+    def until(time: Number) -> Number:
+        product = whole * (time - h.start)
+        quotient = _divided(product, length, dialect)
+        rest = product - quotient * length
+        return quotient * MILLI + _divided(rest * MILLI, length, dialect)
+
+    return until(h.hi) - until(h.lo)
+
+
+def _divided(amount: Number, by: Number, dialect: str) -> Number:
+    """The whole part. In MariaDB ``/`` is a decimal rounded to four digits, so that its floor may be one too many."""
+    sign = "DIV" if dialect == "mysql" else "/"
+    return amount.op(sign, precedence=_DIVIDES, return_type=BigInteger())(by)
+
+
+def _number(value: int) -> Number:
+    """A number that every database takes for one of 64 bits."""
+    return literal(value, BigInteger())

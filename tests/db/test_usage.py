@@ -1,0 +1,197 @@
+"""Sums of usage on three databases, against the same counted run by run in Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyslurm_budget.domain.model import WorkClass
+from pyslurm_budget.ledger.store import SqlLedger
+from pyslurm_budget.service.usage import GROUPS, UsageQuery, UsageSum
+from tests.db import made
+from tests.db.conftest import new_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyslurm_budget.service.ports import RunFacts
+
+UNTIL = 500
+NAMES = st.sampled_from(["", "(none)", "nlp", "Nlp", "Zürich", "a b", "_x", "é"])
+CLASSES = st.sampled_from(WorkClass)
+TIMES = st.integers(0, 1000)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[RunFacts]:
+    """Runs around the numbers 0 to 1000: open and ended, of no length, suspended, with unknown GPUs."""
+    found = []
+    for number in range(draw(st.integers(0, 8))):
+        start = draw(TIMES)
+        end = draw(st.none() | st.integers(start, 1000))
+        gpus = draw(st.none() | st.integers(0, 9))
+        found.append(
+            made.run(
+                number,
+                account=draw(NAMES),
+                user=draw(NAMES),
+                qos=draw(NAMES),
+                pool=draw(st.none() | NAMES),
+                gpu_type=draw(st.none() | NAMES),
+                start=start,
+                end=end,
+                gpus=gpus,
+                rate=draw(st.integers(0, 9999)),
+                suspended=draw(st.just(0) | st.integers(0, 1200)),
+                time_limit=draw(st.none() | st.integers(0, 600)),
+                work_class=draw(CLASSES),
+                shadow=draw(CLASSES),
+                unknown="nobody knows" if gpus is None else None,
+            )
+        )
+    return found
+
+
+QUERIES = st.builds(
+    UsageQuery,
+    start=TIMES,
+    end=TIMES,
+    until=st.just(UNTIL),
+    by=st.lists(st.sampled_from(GROUPS), unique=True).map(tuple),
+    class_since=st.none() | TIMES,
+    to_limit=st.booleans(),
+    accounts=st.just(()) | st.just(("nlp", "(none)")),
+    users=st.just(()) | st.just(("é",)),
+)
+
+
+def till(run: RunFacts, query: UsageQuery) -> int:
+    if run.end is not None:
+        return run.end
+    if query.to_limit and run.time_limit is not None:
+        return min(query.until, (run.start or 0) + run.time_limit + run.suspended)
+    return query.until
+
+
+def counted(runs: list[RunFacts], query: UsageQuery) -> list[UsageSum]:
+    """The long way, a run at a time."""
+    sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0])
+    for run in runs:
+        assert run.start is not None
+        by_qos = query.class_since is not None and run.start >= query.class_since
+        names = {
+            "account": run.account or "(none)",
+            "user": run.user or "(none)",
+            "qos": run.qos or "(none)",
+            "pool": run.pool or "(none)",
+            "flavor": run.gpu_type or "gpu",
+            "class": str(run.work_class if by_qos else run.shadow),
+        }
+        seconds = min(till(run, query), query.end) - max(run.start, query.start)
+        if seconds <= 0 or (query.accounts and names["account"] not in query.accounts):
+            continue
+        if query.users and names["user"] not in query.users:
+            continue
+        row = sums[tuple(names[name] for name in query.by)]
+        row[0] += (run.gpus or 0) * seconds
+        row[1] += run.rate * seconds if names["class"] == "backed" else 0
+        row[2] += (run.gpus or 0) * suspended(run, query)
+        row[3] += 1
+        row[4] += run.gpus is None
+    return [UsageSum(key, *sums[key]) for key in sorted(sums)]
+
+
+def suspended(run: RunFacts, query: UsageQuery) -> int:
+    """Thousandths of seconds, spread evenly."""
+    start, end = run.start or 0, till(run, query)
+    share = Fraction(1000 * min(run.suspended, end - start), end - start)
+    return int(share * (min(end, query.end) - start)) - int(share * (max(start, query.start) - start))
+
+
+class Fresh:
+    """One open ledger that changes its cluster for every example."""
+
+    def __init__(self, url: str) -> None:
+        self.ledger = SqlLedger(url, new_cluster())
+
+    def holding(self, runs: list[RunFacts]) -> SqlLedger:
+        self.ledger._cluster = new_cluster()
+        self.ledger.save_runs(runs, made.STATE)
+        return self.ledger
+
+
+@pytest.fixture(scope="module")
+def fresh(database: str) -> Iterator[Fresh]:
+    found = Fresh(database)
+    yield found
+    found.ledger.close()
+
+
+quick = settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@quick
+@given(runs=runs(), queries=st.lists(QUERIES, min_size=1, max_size=4))
+def test_sums_are_those_of_the_runs_one_by_one(fresh: Fresh, runs: list[RunFacts], queries: list[UsageQuery]) -> None:
+    found = list(fresh.holding(runs).usage(queries))
+    assert found == [(i, row) for i, query in enumerate(queries) for row in counted(runs, query)]
+    assert all(type(n) is int for _, row in found for n in (row.gpu_seconds, row.charged, row.suspended, row.runs))
+
+
+@quick
+@given(runs=runs(), edges=st.lists(TIMES, min_size=3, max_size=5, unique=True).map(sorted))
+def test_periods_that_meet_add_up(fresh: Fresh, runs: list[RunFacts], edges: list[int]) -> None:
+    queries = [UsageQuery(a, b, UNTIL) for a, b in [*pairwise(edges), (edges[0], edges[-1])]]
+    rows = dict(fresh.holding(runs).usage(queries))
+    whole = rows.pop(len(queries) - 1, UsageSum((), 0, 0, 0, 0, 0))
+    for amount in ("gpu_seconds", "charged", "suspended"):
+        assert sum(getattr(row, amount) for row in rows.values()) == getattr(whole, amount)
+
+
+@quick
+@given(runs=runs(), query=QUERIES)
+def test_unknown_runs_are_those_that_are_counted(fresh: Fresh, runs: list[RunFacts], query: UsageQuery) -> None:
+    ledger = fresh.holding(runs)
+    found = list(ledger.unknown_runs(query))
+    assert len(found) == sum(row.unknown_runs for _, row in ledger.usage([query]))
+    assert [run.start for run in found] == sorted(run.start or 0 for run in found)
+    assert all(run in runs and run.gpus is None for run in found)
+
+
+def test_large_numbers_stay_exact(fresh: Fresh) -> None:
+    """100,000 GPUs for three years, in part suspended, and a time after 2038."""
+    start, length = 3_000_000_000, 3 * 365 * 86400 + 1
+    held = {"start": start, "end": start + length, "suspended": length // 3, "gpus": 99_999, "rate": 99_999_001}
+    many = [made.run(n, **held) for n in range(20)]
+    query = UsageQuery(start + 7, start + length, start + length)
+    ((_, row),) = fresh.holding(many).usage([query])
+    assert row == counted(many, query)[0]
+    assert row.charged == 20 * 99_999_001 * (length - 7)
+
+
+def test_the_span_of_a_ledger(fresh: Fresh) -> None:
+    assert fresh.holding([]).usage_span() is None
+    ended = [made.run(1, start=300, end=900), made.run(2, start=200, end=250)]
+    assert fresh.holding(ended).usage_span() == (200, 900)
+    assert fresh.holding([*ended, made.run(3, start=400, end=None)]).usage_span() == (200, None)
+
+
+def test_another_cluster_is_not_counted(fresh: Fresh) -> None:
+    fresh.holding([made.run(start=0, end=9)])
+    assert list(fresh.holding([]).usage([UsageQuery(0, 10, 10, ("account",))])) == []
+
+
+def test_a_reader_that_stops_early_keeps_nothing_open(fresh: Fresh) -> None:
+    ledger = fresh.holding([made.run(n, account=f"a{n}", start=0, end=9) for n in range(30)])
+    rows = ledger.usage([UsageQuery(0, 10, 10, ("account",))])
+    assert next(rows)[1].keys == ("a0",)
+    rows.close()  # type: ignore[attr-defined]
+    assert ledger.save_runs([made.run(99, start=0, end=9)], made.STATE) == 1
