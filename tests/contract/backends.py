@@ -1,16 +1,13 @@
-"""The clusters that the contract of the ports is tested on.
+"""What the contract of the ports needs of a cluster, and the simulated one; :mod:`tests.contract.real` is the other.
 
 Each has four nodes of four GPUs, the accounts nlp (alice) and vision (bob), and the QOS backed and spare of design
-section 3. To add the real one: set :data:`REAL` to a function that gives a :class:`Backend` over the fixtures of the
-dev cluster; nothing else changes.
+section 3.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
-
-import pytest
 
 from pyslurm_budget.simulate.cluster import SimulatedCluster
 from pyslurm_budget.simulate.shapes import Settings, SubmitSpec, small
@@ -125,16 +122,3 @@ class Simulated:
     def clean(self) -> None:
         """A new cluster is made for each test; this one must be sound."""
         assert self.cluster.check() == ()
-
-
-# The hook for the real cluster: from pytest's request (to ask for the dev cluster's fixtures) to a Backend.
-REAL: Callable[[pytest.FixtureRequest], Backend] | None = None
-
-
-def make(name: str, request: pytest.FixtureRequest) -> Backend:
-    """The backend of this name; the real one is skipped only while no dev cluster is wired in."""
-    if name == "simulated":
-        return Simulated()
-    if REAL is None:
-        pytest.skip("no dev cluster is wired in: set REAL in tests/contract/backends.py")
-    return REAL(request)

@@ -124,7 +124,7 @@ def test_a_held_job_is_not_eligible_and_not_in_accounting(backend: Backend) -> N
 
 def test_only_an_unknown_job_is_none(backend: Backend) -> None:
     assert backend.live.job("99999999") is None
-    ref = started(backend, Ask(seconds=1))
+    ref = backend.submit(Ask(seconds=1))
     eventually(backend, is_in(backend, ref, JobState.OTHER))
 
 
@@ -202,13 +202,9 @@ def test_a_requeued_run_is_closed_and_the_job_waits_with_a_new_submit(backend: B
     assert again.eligible is not None
     assert again.eligible >= again.key.submit
     eventually(backend, lambda: states(backend, ref)[:1] == ["REQUEUED"])
-    eventually(backend, is_in(backend, ref, JobState.RUNNING), more=backend.requeue_delay)
-    eventually(backend, lambda: states(backend, ref) == ["REQUEUED", "RUNNING"])
-    old, new = rows(backend, ref)
-    assert old.end is not None
-    assert new.start is not None
-    assert old.end <= new.start
-    assert (old.key, new.key.job_id) == (first.key, first.key.job_id)
+    closed = rows(backend, ref)[0]
+    assert (closed.key, closed.start) == (first.key, first.start)
+    assert closed.end is not None
 
 
 def test_while_a_requeued_job_completes_it_is_pending_and_completing(backend: Backend) -> None:
@@ -222,7 +218,7 @@ def test_while_a_requeued_job_completes_it_is_pending_and_completing(backend: Ba
 
 
 def test_requeueing_what_does_not_run_does_nothing(backend: Backend) -> None:
-    ended, waiting = started(backend, Ask(seconds=1)), backend.submit(Ask(hold=True))
+    ended, waiting = backend.submit(Ask(seconds=1)), backend.submit(Ask(hold=True))
     eventually(backend, is_in(backend, ended, JobState.OTHER))
     backend.commands.requeue(ended)
     backend.commands.requeue(waiting)
@@ -296,7 +292,9 @@ def test_a_draining_node_keeps_its_work_and_takes_no_more(backend: Backend) -> N
         assert job(backend, ref).allocation[0].node != node
     finally:
         backend.resume(node)
-    assert look() == (False, True, "", True)
+    assert (look()[0], look()[2]) == (False, "")
+    # Until slurmd has answered, the node is not responding: 22.05 takes half a second.
+    eventually(backend, lambda: look() == (False, True, "", True))
 
 
 # --- Accounting
@@ -322,26 +320,31 @@ def test_a_running_row_is_open_and_a_cancelled_one_says_by_whom(backend: Backend
     backend.cancel(ref)
     eventually(backend, lambda: states(backend, ref) == ["CANCELLED"])
     assert rows(backend, ref)[0].end is not None
-    assert rows(backend, ref)[0].by_uid in (0, None)
+    assert rows(backend, ref)[0].by_uid == 0
 
 
 def test_a_job_that_never_started_has_no_start(backend: Backend) -> None:
     ref = blocked(backend, Ask())
     backend.cancel(ref)
     eventually(backend, lambda: states(backend, ref) == ["CANCELLED"])
-    assert rows(backend, ref)[0].start is None
+    (row,) = rows(backend, ref)
+    assert (row.start, row.tres.gpus, row.nodes) == (None, 0, ())
+    assert row.end is not None
 
 
 def test_the_rows_of_a_job_never_overlap_and_cover_only_the_asked_time(backend: Backend) -> None:
     ref = started(backend, Ask())
+    keys = [job(backend, ref).key]
     for count in (1, 2):
         backend.commands.requeue(ref)
         eventually(backend, is_in(backend, ref, JobState.RUNNING), more=backend.requeue_delay)
+        keys.append(job(backend, ref).key)
         expected = ["REQUEUED"] * count + ["RUNNING"]
         eventually(backend, partial(has_states, backend, ref, expected))
     found = rows(backend, ref)
-    assert len({r.key for r in found}) == 3
-    assert len({r.key.job_id for r in found}) == 1
+    assert [r.key for r in found] == keys
+    assert len({key.submit for key in keys}) == 3
+    assert {key.job_id for key in keys} == {int(ref)}
     for row, later in pairwise(found):
         assert row.state in PUT_BACK
         assert row.end is not None
