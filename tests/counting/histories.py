@@ -13,8 +13,10 @@ or not.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
@@ -173,7 +175,7 @@ def jobs(draw: st.DrawFn, job_id: int, begin: int, span: int, syncs: int, *, exa
         gpus, tres = draw(holdings())
         start = submit + draw(st.sampled_from([0, 0, 1]) | st.integers(0, span))
         length = draw(st.sampled_from([0, 1]) | st.integers(0, span))
-        how = draw(st.sampled_from(["ended"] * 6 + ["open", "never"]))
+        how = draw(st.sampled_from(["ended"] * 12 + ["open", "never"]))
         row = Row(
             job_id, submit, None if how == "never" else start, None if how == "open" else start + length, gpus,
             account, user, draw(st.sampled_from(QOSES)),
@@ -211,29 +213,37 @@ def _misread(draw: st.DrawFn, life: Life, syncs: int) -> Life:
 def histories(
     draw: st.DrawFn, *, begin: int = LONG_AGO, span: int = 4000, exact: bool = False, most: int = 5
 ) -> History:
-    """Jobs that begin in ``span`` seconds from ``begin`` on, and up to four readings, some of them far later.
+    """Jobs that begin in ``span`` seconds from ``begin`` on, and up to four readings while they run or far later.
 
     With ``exact`` every reading shows what is true at its time, so that their order does not matter.
     """
-    count = draw(st.integers(1, 4))
+    count = draw(st.sampled_from([1, 2, 3, 3, 4]))
     ids = [7 * number for number in range(1, draw(st.integers(1, most)) + 1)]
     lives = [life for job_id in ids for life in draw(jobs(job_id, begin, span, count, exact=exact))]
-    times = sorted(draw(st.lists(st.integers(begin, begin + 8 * span), min_size=count, max_size=count)))
+    times = sorted(draw(st.lists(_moments(lives), min_size=count, max_size=count)))
     syncs = []
     for when in times:
         shown = draw(st.permutations(range(len(lives))))
-        if draw(st.booleans()):
+        if draw(st.integers(0, 3)) == 0:
             shown = shown[: draw(st.integers(0, len(shown)))]
         twice = draw(st.lists(st.sampled_from(shown), max_size=3)) if shown else []
         syncs.append(Sync(when, (*shown, *twice)))
     return History(tuple(lives), tuple(syncs))
 
 
-@st.composite
-def windows(draw: st.DrawFn, begin: int = LONG_AGO, span: int = 4000) -> tuple[int, int]:
-    """[start, end), at least a second long, about the time of such histories."""
-    start = begin + draw(st.integers(-span, 9 * span))
-    return start, start + draw(st.sampled_from([1, 2]) | st.integers(1, 9 * span))
+def _moments(lives: Iterable[Life]) -> st.SearchStrategy[int]:
+    """Times about which something happens: the seconds in which a run begins or ends, those beside them, between."""
+    edges = sorted({t for life in lives for t in (life.row.submit, life.row.start, life.row.end) if t is not None})
+    between = [(a + b) // 2 for a, b in pairwise(edges)]
+    return st.builds(int.__add__, st.sampled_from(edges), st.sampled_from([0, 0, -1, 1, 300])) | st.sampled_from(
+        [*between, edges[-1] + 10_000]
+    )
+
+
+def windows(history: History) -> st.SearchStrategy[tuple[int, int]]:
+    """[start, end), at least a second long, about the time of the history."""
+    moment = _moments(history.lives)
+    return st.tuples(moment, moment).map(lambda pair: (min(pair), max(pair) + (pair[0] == pair[1])))
 
 
 # Nights in which clocks change: the zone, and the second in which they do.

@@ -47,7 +47,7 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledgers]:
     yield from opened(tmp_path_factory.mktemp("counting"))
 
 
-@settings(quick, max_examples=150)
+@settings(quick, max_examples=100)
 @given(history=histories(), data=st.data(), batch=BATCHES)
 def test_the_charge_of_any_window_is_the_seconds_in_it(
     ledgers: Ledgers, history: History, data: st.DataObject, batch: int
@@ -57,7 +57,7 @@ def test_the_charge_of_any_window_is_the_seconds_in_it(
         for number, sync in enumerate(history.syncs):
             load(ledger, history.text(number), sync.when)
     rows = history.seen()
-    for start, end in data.draw(st.lists(windows(), min_size=1, max_size=4)):
+    for start, end in data.draw(st.lists(windows(history), min_size=1, max_size=4)):
         of = books(ledger, start, end)
         assert charges(of) == expected(rows, start, end, SPARE)
         assert charges(books(ledger, start, end, enforcing=False)) == expected(rows, start, end, NOTHING)
@@ -65,7 +65,7 @@ def test_the_charge_of_any_window_is_the_seconds_in_it(
             assert users_in(of, budget) == users_of(rows, budget, start, end, SPARE)
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=40)
 @given(history=histories(), data=st.data())
 def test_what_leaves_the_window_is_the_seconds_that_leave_it(
     ledgers: Ledgers, history: History, data: st.DataObject
@@ -74,14 +74,14 @@ def test_what_leaves_the_window_is_the_seconds_that_leave_it(
     ledger = ledgers.new()
     for number, sync in enumerate(history.syncs):
         load(ledger, history.text(number), sync.when)
-    start, now = data.draw(windows())
+    start, now = data.draw(windows(history))
     of = books(ledger, start, now)
     for at, ahead in enumerate((0, *of.grid[:-1])):
         wanted = expected(history.seen(), min(start + ahead, now), now, SPARE)
         assert {key: book.charged[at] for key, book in of.books.items() if book.charged[at]} == wanted
 
 
-@settings(quick, max_examples=80)
+@settings(quick, max_examples=50)
 @given(history=histories(exact=True), data=st.data(), batch=BATCHES)
 def test_the_order_and_number_of_readings_change_nothing(
     ledgers: Ledgers, history: History, data: st.DataObject, batch: int
@@ -95,7 +95,7 @@ def test_the_order_and_number_of_readings_change_nothing(
             for number in order:
                 load(ledger, shuffled(data, history.text(number)), history.syncs[number].when)
         found.append(everything(ledger))
-        start, end = data.draw(windows())
+        start, end = data.draw(windows(history))
         assert charges(books(ledger, start, end)) == expected(history.seen(), start, end, SPARE)
     assert found[0] == found[1]
     again = [load(ledger, history.text(number), history.syncs[number].when).changed for number in numbers]
@@ -116,14 +116,26 @@ def test_the_last_reading_again_changes_nothing(ledgers: Ledgers, history: Histo
     assert everything(ledger) == known
 
 
-@settings(quick, max_examples=60)
+@pytest.mark.xfail(strict=True, reason="a row that still ran, counted until --as-of, is the longer of the two")
+@pytest.mark.parametrize("order", [(50, 150), (150, 50)])
+def test_dumps_put_together_do_not_bring_an_ended_run_back(ledgers: Ledgers, order: tuple[int, int]) -> None:
+    """Two readings in one file, loaded as of a later time: the row that says how the run ended wins."""
+    row = Row(1, LONG_AGO, LONG_AGO, LONG_AGO + 100, (("gpu", 1),))
+    life = Life(row, "1", "COMPLETED", ("gres/gpu=1", "gres/gpu=1"))
+    seen = [(life.at(0, LONG_AGO + when), LONG_AGO + when) for when in order]
+    ledger = ledgers.new()
+    load(ledger, HEADER + "".join(sacct_line(r, life, when) for r, when in seen if r is not None), LONG_AGO + 1000)
+    assert charges(books(ledger, LONG_AGO, LONG_AGO + 1000)) == {("lab", "gpu"): 100_000}
+
+
+@settings(quick, max_examples=50)
 @given(data=st.data(), night=st.sampled_from(NIGHTS))
 def test_nights_in_which_clocks_change(ledgers: Ledgers, data: st.DataObject, night: tuple[str, int]) -> None:
     """Local times as sacct prints them. Where one of start and end is in an hour that comes twice, the elapsed time
     says which of the two is meant."""
     zone, change = night
     ledger = ledgers.new()
-    rows, lines = [], []
+    lives = []
     for job_id in range(1, data.draw(st.integers(1, 4)) + 1):
         start = change + data.draw(st.integers(-4 * HOUR, 4 * HOUR))
         end = start + data.draw(st.integers(0, 6 * HOUR))
@@ -132,11 +144,11 @@ def test_nights_in_which_clocks_change(ledgers: Ledgers, data: st.DataObject, ni
         row = Row(
             job_id, change - 6 * HOUR, start, end, gpus, suspended=data.draw(st.integers(0, (end - start) // 2))
         )
-        rows.append(row)
-        lines.append(sacct_line(row, Life(row, str(job_id), "COMPLETED", tres), end, zone))
-    load(ledger, HEADER + "".join(lines), change + 12 * HOUR, zone)
-    for start, end in data.draw(st.lists(windows(change, HOUR), min_size=1, max_size=3)):
-        assert charges(books(ledger, start, end)) == expected(rows, start, end, SPARE)
+        lives.append(Life(row, str(job_id), "COMPLETED", tres))
+    late = change + 12 * HOUR
+    load(ledger, HEADER + "".join(sacct_line(life.row, life, late, zone) for life in lives), late, zone)
+    for start, end in data.draw(st.lists(windows(History(tuple(lives), ())), min_size=1, max_size=3)):
+        assert charges(books(ledger, start, end)) == expected([life.row for life in lives], start, end, SPARE)
 
 
 def test_every_spelling_of_gpus_and_what_nobody_accounted(ledgers: Ledgers) -> None:
