@@ -58,10 +58,10 @@ class Ledgers:
         self._ledger.close()
 
 
-def load(ledger: SqlLedger, text: str, when: int, zone: str = "UTC", policy: Policy | None = None) -> DumpCounts:
-    """Load what was saved ``when``; whatever is not read is an error here."""
+def load(ledger: SqlLedger, text: str, when: int | None, zone: str = "UTC") -> DumpCounts:
+    """Load what was saved ``when`` (``None``: nobody says); whatever is not read is an error here."""
     accounting = DumpAccounting(text, as_of=when, timezone=zone)
-    counts = load_dump(accounting, ledger, policy or Policy(), when)
+    counts = load_dump(accounting, ledger, Policy(), when or 0)
     assert accounting.summary.lost == 0, accounting.summary.examples
     return counts
 

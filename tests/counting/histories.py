@@ -128,6 +128,19 @@ def sacct_line(row: Row, life: Life, when: int, zone: str | None = None) -> str:
     return "|".join(cells) + "\n"
 
 
+def open_line(row: Row) -> str:
+    """A line of a run that still runs, from which nothing can be known about how long it has run."""
+    kind, count = (row.gpus or ((UNTYPED, 0),))[0]
+    whole, typed = f"gres/gpu={count}", f"gres/gpu:{kind}={count}"
+    held = "" if not count else whole if kind == UNTYPED else f"{whole},{typed}"
+    cells = (
+        str(row.job_id), str(row.job_id), row.account or "", row.user or "", row.qos, "RUNNING", str(row.submit),
+        str(row.start), "Unknown", "", _duration(row.suspended),
+        "UNLIMITED" if row.limit is None else str(row.limit // 60), held, "gres/gpu=1" if row.gpus is None else "",
+    )  # fmt: skip
+    return "|".join(cells) + "\n"
+
+
 def _time(moment: int, zone: str | None) -> str:
     if zone is None:
         return str(moment)

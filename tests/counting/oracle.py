@@ -25,9 +25,10 @@ class Row:
     """One row of accounting as it was last seen; times in seconds since the epoch.
 
     ``start`` is ``None`` if the job never started, ``end`` if nothing says that it ended: such a row counts until
-    ``now``, or to its time limit where that is earlier. ``gpus`` are (type, count) pairs, type ``gpu`` for those
-    without one; ``None`` where GPUs were asked for and nobody accounted them. ``rate`` is what is charged, in
-    thousandths of a GPU, where that is more than the GPUs. Accounts compare without case, users as they stand.
+    ``now``, or to its time limit (from which Slurm takes no suspended time) where that is earlier. ``gpus`` are
+    (type, count) pairs, type ``gpu`` for those without one; ``None`` where GPUs were asked for and nobody accounted
+    them. ``rate`` is what is charged, in thousandths of a GPU, where that is more than the GPUs. Accounts compare
+    without case, users as they stand.
     """
 
     job_id: int
@@ -47,7 +48,7 @@ class Row:
         if self.end is not None:
             return self.end
         if self.limit is not None:
-            return min(now, (self.start or 0) + self.limit)
+            return min(now, (self.start or 0) + self.limit + self.suspended)
         return now
 
     def parts(self) -> list[tuple[str, int, int]]:

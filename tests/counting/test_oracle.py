@@ -50,7 +50,7 @@ def test_what_each_column_counts() -> None:
         ("spare", "gpu"): Total(runs=1, unknown=1),
     }
     assert by_second([replace(row, qos="normal")], 150, 999, 300)[()].charged == 125_000
-    assert by_second([replace(row, end=None, limit=60)], 0, 999, 300)[()].gpu_seconds == 120
+    assert by_second([replace(row, end=None, limit=60)], 0, 999, 300)[()].gpu_seconds == 2 * (60 + 50)
     assert by_second([replace(row, end=100), replace(row, start=None)], 0, 999, 300) == {}
 
 

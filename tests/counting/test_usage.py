@@ -1,0 +1,106 @@
+"""Who used what in any period, as reports ask the ledger, against the counter of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pyslurm_budget.ledger.store import SqlLedger
+from pyslurm_budget.service.usage import UsageQuery, UsageSum
+from tests.counting.charging import Ledgers, load, opened
+from tests.counting.histories import HEADER, SPARE, History, histories, open_line, windows
+from tests.counting.oracle import Row, Total, by_piece
+
+quick = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+GROUPS = st.lists(st.sampled_from(["account", "user", "flavor", "qos", "class"]), unique=True).map(tuple)
+BY_QOS = 0  # every run counts in the class of its QOS
+
+
+@pytest.fixture(scope="module")
+def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledgers]:
+    yield from opened(tmp_path_factory.mktemp("usage"))
+
+
+def loaded(ledger: SqlLedger, history: History, data: st.DataObject) -> list[Row]:
+    """The history in the ledger; returns what must be counted. Sometimes as a cluster that is still read: what ran
+    at the last reading has no end then."""
+    for number, sync in enumerate(history.syncs):
+        load(ledger, history.text(number), sync.when)
+    rows = history.seen()
+    if data.draw(st.booleans()):
+        rows += [replace(row, job_id=row.job_id + 1000, end=None) for row in rows if row.start is not None]
+        lines = [open_line(row) for row in rows if row.start is not None and row.end is None]
+        load(ledger, HEADER + "".join(lines), None)
+    return [row for row in rows if row.gpus != ()]
+
+
+def same(found: UsageSum | None, wanted: Total | None) -> None:
+    """Every number is exact; suspended time, to less than a thousandth of a second for each GPU of each run."""
+    if found is None or wanted is None:
+        assert found is wanted is None
+        return
+    assert (found.gpu_seconds, found.charged) == (wanted.gpu_seconds, wanted.charged)
+    assert (found.runs, found.unknown_runs) == (wanted.runs, wanted.unknown)
+    assert abs(found.suspended - 1000 * wanted.suspended) <= 9 * found.runs
+
+
+@settings(quick, max_examples=100)
+@given(history=histories(), data=st.data(), by=GROUPS)
+def test_sums_of_any_period_by_any_groups(
+    ledgers: Ledgers, history: History, data: st.DataObject, by: tuple[str, ...]
+) -> None:
+    ledger = ledgers.new()
+    rows = loaded(ledger, history, data)
+    periods = data.draw(st.lists(windows(history), min_size=1, max_size=3))
+    until = max(data.draw(windows(history))[1], *(row.end or 0 for row in rows), 0)
+    queries = [UsageQuery(start, end, until, by, class_since=BY_QOS, to_limit=True) for start, end in periods]
+    found = {(number, found.keys): found for number, found in ledger.usage(queries)}
+    for number, (start, end) in enumerate(periods):
+        totals = by_piece(rows, start, end, until, by, spare=SPARE)
+        for keys in totals.keys() | {keys for n, keys in found if n == number}:
+            same(found.get((number, keys)), totals.get(keys))
+
+
+@settings(quick, max_examples=30)
+@given(history=histories(), data=st.data())
+def test_periods_that_meet_add_up(ledgers: Ledgers, history: History, data: st.DataObject) -> None:
+    """A bill by day adds up to the bill of the month, to the last thousandth."""
+    ledger = ledgers.new()
+    loaded(ledger, history, data)
+    edges = sorted({edge for window in data.draw(st.lists(windows(history), min_size=1)) for edge in window})
+    whole = UsageQuery(edges[0], edges[-1], edges[-1], to_limit=True)
+    parts = [replace(whole, start=a, end=b) for a, b in pairwise(edges)]
+    sums = [0, 0, 0]
+    for _, found in ledger.usage(parts):
+        sums = [a + b for a, b in zip(sums, (found.gpu_seconds, found.charged, found.suspended), strict=True)]
+    (total,) = [found for _, found in ledger.usage([whole])] or [UsageSum((), 0, 0, 0, 0, 0)]
+    assert sums == [total.gpu_seconds, total.charged, total.suspended]
+
+
+@settings(quick, max_examples=30)
+@given(history=histories(), data=st.data())
+def test_of_some_accounts_and_users(ledgers: Ledgers, history: History, data: st.DataObject) -> None:
+    ledger = ledgers.new()
+    rows = loaded(ledger, history, data)
+    start, end = data.draw(windows(history))
+    accounts = tuple(data.draw(st.lists(st.sampled_from(["lab", "nlp", "(none)"]), unique=True)))
+    users = tuple(data.draw(st.lists(st.sampled_from(["joe", "Joe", "(none)"]), unique=True)))
+    query = UsageQuery(start, end, end, ("user",), class_since=BY_QOS, to_limit=True, accounts=accounts, users=users)
+    wanted = [
+        row
+        for row in rows
+        if (not accounts or (row.account or "(none)").lower() in accounts)
+        and (not users or (row.user or "(none)") in users)
+    ]
+    totals = by_piece(wanted, start, end, end, ("user",), spare=SPARE)
+    found = {found.keys: found for _, found in ledger.usage([query])}
+    assert found.keys() == totals.keys()
+    for keys, total in totals.items():
+        same(found[keys], total)
+    unknown = [run.key.job_id for run in ledger.unknown_runs(query)]
+    assert len(unknown) == sum(total.unknown for total in totals.values())
