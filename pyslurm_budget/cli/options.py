@@ -68,7 +68,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--delimiter", default="|", metavar="TEXT", help="Between fields with -P.", show_default=True)
     @click.option("--format", "chosen", metavar="COL%WIDTH,...", help="Columns and their widths.")
     @click.option("--helpformat", "help_format", is_flag=True, help="List the columns for --format.")
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document with exact integers.")
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
     @functools.wraps(command)
     def wrapped(
         *args: Any,

@@ -6,6 +6,8 @@ A column shows a row twice: ``text`` for people (separators, units, a tree's ind
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from pyslurm_budget import values
 from pyslurm_budget.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Row = TypeVar("Row")
 _ITEM = re.compile(r"([A-Za-z_]+)(?:%([+-]?)([0-9]+))?")
@@ -25,12 +27,13 @@ _CUT = "+"
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """One column; numbers stand right (``left`` false)."""
+    """One column; numbers stand right (``left`` false). ``heading`` is what people see in place of the name."""
 
     name: str
     text: Callable[[Row], str]
     plain: Callable[[Row], str]
     left: bool = False
+    heading: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +56,39 @@ class _Chosen(Generic[Row]):
 
 def draw(columns: Sequence[Column[Row]], rows: Sequence[Row], style: Style) -> str:
     """The table as text, each line ended; raises UsageError for a ``--format`` that cannot be understood."""
-    picked = choose(columns, style.chosen)
     if style.parsable:
-        lines = [style.delimiter.join(p.column.name for p in picked)] if style.header else []
-        lines += [style.delimiter.join(p.column.plain(row) for p in picked) for row in rows]
-    else:
-        lines = _aligned(picked, rows, header=style.header)
-    return "".join(f"{line}\n" for line in lines)
+        return "".join(parsable_lines(columns, rows, style))
+    return "".join(f"{line}\n" for line in _aligned(choose(columns, style.chosen), rows, header=style.header))
+
+
+def parsable_lines(columns: Sequence[Column[Row]], rows: Iterable[Row], style: Style) -> Iterator[str]:
+    """The lines of ``-P``, made as the rows come; the ``--format`` is checked before the first row is asked for."""
+    for cells in _plain(choose(columns, style.chosen), rows, header=style.header):
+        yield style.delimiter.join(cells) + "\n"
+
+
+def csv_lines(columns: Sequence[Column[Row]], rows: Iterable[Row], style: Style) -> Iterator[str]:
+    """The same as comma-separated values, quoted as RFC 4180 says."""
+    sheet = io.StringIO()
+    writer = csv.writer(sheet, lineterminator="\n")
+    for cells in _plain(choose(columns, style.chosen), rows, header=style.header):
+        writer.writerow(cells)
+        yield sheet.getvalue()
+        sheet.seek(0)
+        sheet.truncate()
+
+
+def _plain(picked: Sequence[_Chosen[Row]], rows: Iterable[Row], *, header: bool) -> Iterator[list[str]]:
+    if header:
+        yield [p.column.name for p in picked]
+    for row in rows:
+        yield [p.column.plain(row) for p in picked]
 
 
 def _aligned(picked: Sequence[_Chosen[Row]], rows: Sequence[Row], *, header: bool) -> list[str]:
     grid = [[p.column.text(row) for p in picked] for row in rows]
     if header:
-        grid.insert(0, [p.column.name for p in picked])
+        grid.insert(0, [p.column.heading or p.column.name for p in picked])
     widths = [
         p.width if p.width is not None else max((len(line[i]) for line in grid), default=0)
         for i, p in enumerate(picked)

@@ -1,0 +1,144 @@
+"""Reports of usage: who used what in a period, and the runs of which nobody knows.
+
+What was held is cut to [start, end). A run without an end counts until now; in a ledger that knows the cluster from
+saved accounting alone until that was loaded, and to its time limit at most, because nobody can say that it is alive.
+Its class is that of its QOS once budgets were enforced, before that the one that it would have had (design 4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyslurm_budget import values
+from pyslurm_budget.errors import StaleDataError, UsageError
+from pyslurm_budget.service.gather import ENFORCED_SINCE
+from pyslurm_budget.service.usage import GROUPS, UsageQuery, UsageSum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyslurm_budget.service.ports import Ledger, RunFacts
+    from pyslurm_budget.service.zones import Zone
+
+PERIODS = ("day", "month")
+BY = (*GROUPS, *PERIODS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is wanted: the period, seconds since the epoch; groups (of BY, in their order); the zone of days and
+    months. ``enforcing``: whether the mode is enforce. ``accounts`` are lower case; empty ones leave all in."""
+
+    start: int
+    end: int
+    now: int
+    zone: Zone
+    by: tuple[str, ...] = ("account",)
+    enforcing: bool = False
+    accounts: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the ledger knows: from its first start to ``last`` (``None`` while runs are open). ``as_of`` is when
+    accounting was read last, ``None`` where nobody said so; ``saved``: only saved accounting was ever read."""
+
+    first: int
+    last: int | None
+    as_of: int | None
+    saved: bool
+
+    def until(self, now: int) -> int:
+        """How long runs without an end count."""
+        return min(now, self.as_of) if self.saved and self.as_of is not None else now
+
+
+def known(ledger: Ledger) -> Known:
+    """What the ledger knows; raises StaleDataError if that is nothing, which is not the same as no usage."""
+    state, span = ledger.sync_state(), ledger.usage_span()
+    saved = state is None or not state.complete
+    if span is None and saved:
+        raise StaleDataError("the ledger has no accounting yet; run `sbudget sync`, or `sbudget sync --dump FILE`")
+    first, last = span or (0, 0)
+    return Known(first, last, state.as_of if state else None, saved)
+
+
+def usual_period(known: Known, now: int, window: int) -> tuple[int, int]:
+    """The window up to now; all that there is, if that is saved accounting older than the window."""
+    last = known.until(now) if known.last is None else known.last
+    if known.saved and last <= now - window:
+        return known.first, last
+    return now - window, now
+
+
+def groups(text: str) -> tuple[str, ...]:
+    """The groups of ``--by``; raises UsageError for one that there is not, or that comes twice."""
+    found = tuple(word.strip().lower() for word in text.split(","))
+    for name in found:
+        if name not in BY:
+            raise UsageError(f"--by: no group {name!r}{values.nearest(name, BY)}; write some of {', '.join(BY)}")
+        if found.count(name) > 1:
+            raise UsageError(f"--by: {name} comes twice; write it once")
+    return found
+
+
+def query(ask: Ask, known: Known, since: str | None) -> UsageQuery:
+    """The question to the ledger for the whole period, without groups. ``since`` is the switch-on, as noted there."""
+    return UsageQuery(
+        start=ask.start,
+        end=ask.end,
+        until=known.until(ask.now),
+        class_since=int(since or 0) if ask.enforcing else None,
+        to_limit=known.saved,
+        accounts=ask.accounts,
+        users=ask.users,
+    )
+
+
+class UsageReport:
+    """Who used what; :meth:`rows` may be read once, ``total`` is there when they have been read."""
+
+    def __init__(self, ledger: Ledger, ask: Ask, known: Known) -> None:
+        self._ledger = ledger
+        self._ask = ask
+        self._known = known
+        self.query = query(ask, known, ledger.get(ENFORCED_SINCE))
+        self.total = UsageSum((), 0, 0, 0, 0, 0)
+
+    def rows(self) -> Iterator[UsageSum]:
+        """One row for each combination of the groups asked for that held something, ordered by them."""
+        by = self._ask.by
+        whole = sorted(by, key=lambda name: name not in PERIODS) == list(by)  # the ledger answers a period at a time
+        return self._answers() if whole else iter(sorted(self._answers(), key=lambda row: row.keys))
+
+    def _answers(self) -> Iterator[UsageSum]:
+        by = self._ask.by
+        inner = tuple(name for name in by if name not in PERIODS)
+        names, queries = [], []
+        for name, begin, end in self._slices():
+            names.append(name)
+            queries.append(replace(self.query, start=begin, end=end, by=inner))
+        for number, found in self._ledger.usage([*queries, self.query]):
+            if number == len(queries):
+                self.total = found
+                continue
+            held = dict(zip(inner, found.keys, strict=True))
+            held |= {"day": names[number], "month": names[number][:7]}
+            yield replace(found, keys=tuple(held[name] for name in by))
+
+    def _slices(self) -> Iterator[tuple[str, int, int]]:
+        """The periods to ask for; none outside of what the ledger knows, which saves thousands of empty days."""
+        ask, last = self._ask, self._known.last
+        start = max(ask.start, self._known.first)
+        end = min(ask.end, self.query.until if last is None else last)
+        if not set(PERIODS) & set(ask.by):
+            yield "", ask.start, ask.end
+        elif start < end:
+            yield from ask.zone.days(start, end) if "day" in ask.by else ask.zone.months(start, end)
+
+
+def unknown_runs(ledger: Ledger, ask: Ask, known: Known) -> Iterator[RunFacts]:
+    """The runs that held something in the period of which nobody knows how many GPUs."""
+    return ledger.unknown_runs(query(ask, known, None))
