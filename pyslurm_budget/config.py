@@ -32,7 +32,10 @@ LEDGER_VARIABLE = "SBUDGET_LEDGER_URL"
 USUAL_PLACE = Path("/etc/sbudget/sbudget.toml")
 _POLICY = "policy."
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
-_PATHS = ("state_dir", "kill_switch", "slurm_conf", "table_path", "state_path")
+_PATHS = (
+    *("state_dir", "kill_switch", "slurm_conf", "table_path", "state_path"),
+    *("database_socket", "database_password_file"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,13 @@ class Config:
     lease_seconds: int = 120
     slurm_conf: Path | None = None
     slurm_timeout: int = 60
+    accounting: str = "sacct"
+    database_host: str = "localhost"
+    database_port: int = 3306
+    database_socket: Path | None = None
+    database_name: str = "slurm_acct_db"
+    database_user: str = "sbudget"
+    database_password_file: Path | None = None
     table_path: Path = Path("/var/lib/sbudget/public/table")
     state_path: Path = Path("/var/lib/sbudget/public/state.json")
     timezone: str | None = None
@@ -126,24 +136,21 @@ def read_config(text: str, source: Path) -> Config:
     return config
 
 
-def _entries(document: dict[str, Any], source: Path) -> Iterator[tuple[str, object]]:
-    """Every plain key with its path; unknown sections and keys are refused."""
-    top = [key.path for key in KEYS if "." not in key.path]
+def _entries(document: dict[str, Any], source: Path, above: str = "") -> Iterator[tuple[str, object]]:
+    """Every plain key with its path; unknown sections and keys are refused. ``above`` is the section with its dot."""
     for name, value in document.items():
-        if name in FREE_SECTIONS:
+        path = above + name
+        if path in FREE_SECTIONS:
             continue
-        if name not in SECTIONS:
-            if name not in top:
-                raise ConfigError(f"{source}: unknown key {name}{values.nearest(name, [*top, *SECTIONS])}")
-            yield name, value
-            continue
-        if not isinstance(value, dict):
-            raise ConfigError(f"{source}: {name}: found {values.shown(value)}; accepted is a section [{name}]")
-        for inner, setting in value.items():
-            path = f"{name}.{inner}"
-            if path not in BY_PATH:
-                raise ConfigError(f"{source}: unknown key {path}{values.nearest(path, BY_PATH)}")
-            yield path, setting
+        if "." in name or (path not in SECTIONS and path not in BY_PATH):
+            known = BY_PATH if above else [*(key for key in BY_PATH if "." not in key), *SECTIONS]
+            raise ConfigError(f"{source}: unknown key {path}{values.nearest(path, known)}")
+        if path in BY_PATH:
+            yield path, value
+        elif isinstance(value, dict):
+            yield from _entries(value, source, f"{path}.")
+        else:
+            raise ConfigError(f"{source}: {path}: found {values.shown(value)}; accepted is a section [{path}]")
 
 
 def _value(read: Any, value: object, where: str) -> Any:

@@ -38,6 +38,19 @@ def _largest(value: object) -> bool:
     return value == "largest"
 
 
+def _accounting(value: object) -> str:
+    if value not in ("sacct", "sql"):
+        raise ValueError(f'found {values.shown(value)}; accepted are "sacct" and "sql"')
+    return str(value)
+
+
+def _port(value: object) -> int:
+    number = values.whole(value)
+    if not 0 < number < 65536:
+        raise ValueError(f"found {number}; accepted is a port, 1 to 65535")
+    return number
+
+
 def _pattern(value: object) -> str:
     pattern = values.text(value)
     try:
@@ -81,6 +94,33 @@ KEYS: tuple[Key, ...] = (
         "slurm.conf", "slurm_conf", values.text, "slurm.conf for Slurm's commands, where it is not at its usual place"
     ),
     Key("slurm.timeout", "slurm_timeout", _positive, "longest wait for one Slurm command"),
+    Key(
+        "slurm.accounting",
+        "accounting",
+        _accounting,
+        '"sacct": runs by Slurm\'s command; "sql": straight from slurmdbd\'s MariaDB database, which is quicker',
+    ),
+    Key(
+        "slurm.database.host",
+        "database_host",
+        values.text,
+        'StorageHost of slurmdbd.conf; for "sql", as are the next',
+    ),
+    Key("slurm.database.port", "database_port", _port, "StoragePort"),
+    Key("slurm.database.socket", "database_socket", values.text, "MariaDB's socket, in place of host and port"),
+    Key("slurm.database.name", "database_name", values.text, "StorageLoc"),
+    Key(
+        "slurm.database.user",
+        "database_user",
+        values.text,
+        "user of MariaDB; make one that has GRANT SELECT on the database and no more",
+    ),
+    Key(
+        "slurm.database.password_file",
+        "database_password_file",
+        values.text,
+        "file with the password as its first line, which only the service's user and group can read",
+    ),
     Key("publish.table", "table_path", values.text, "decision table; every slurmctld host must see this file"),
     Key("publish.state", "state_path", values.text, "public state that `show` and `health` read"),
     Key("reports.timezone", "timezone", _zone, "zone of the times that people see; the system's without it"),
@@ -223,4 +263,4 @@ KEYS: tuple[Key, ...] = (
 TIMES = (values.duration, _positive)
 BY_PATH = {key.path: key for key in KEYS}
 FREE_SECTIONS = ("classes", "pools")
-SECTIONS = frozenset(key.path.partition(".")[0] for key in KEYS if "." in key.path) | frozenset(FREE_SECTIONS)
+SECTIONS = frozenset(key.path.rpartition(".")[0] for key in KEYS if "." in key.path) | frozenset(FREE_SECTIONS)

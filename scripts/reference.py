@@ -205,7 +205,12 @@ def example() -> str:
     return "\n".join(lines)
 
 
-SAMPLES = {"slurm.conf": '"/etc/slurm/slurm.conf"', "reports.timezone": '"Europe/Berlin"'}
+SAMPLES = {
+    "slurm.conf": '"/etc/slurm/slurm.conf"',
+    "slurm.database.socket": '"/run/mysqld/mysqld.sock"',
+    "slurm.database.password_file": '"/etc/sbudget/slurmdb-password"',
+    "reports.timezone": '"Europe/Berlin"',
+}
 REQUIRED = {"cluster": 'cluster = "alpha"', "mode": 'mode = "observe"'}
 EXAMPLE_END = """
 # Managed QOS and their spare twins; without this section: backed = "spare".

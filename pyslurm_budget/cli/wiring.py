@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.config import Config
     from pyslurm_budget.domain.model import Job, Snapshot
     from pyslurm_budget.ledger.store import SqlLedger
-    from pyslurm_budget.service.ports import LiveCluster
+    from pyslurm_budget.service.ports import Accounting, LiveCluster
     from pyslurm_budget.service.reconcile import Reconciler
     from pyslurm_budget.service.state import PublicState
     from pyslurm_budget.slurm.admin import SlurmAdmin
@@ -104,17 +104,37 @@ def cluster_name(config: Config) -> str:
     return config.cluster
 
 
+def accounting(config: Config) -> Accounting:
+    """Runs as slurmdbd has them: by sacct, or from its database."""
+    if config.accounting == "sacct":
+        from pyslurm_budget.slurm.sacct import SacctAccounting
+
+        return SacctAccounting(runner(config))
+    from pyslurm_budget.slurm.slurmdb import DatabaseAccounting
+    from pyslurm_budget.slurm.slurmdb_failures import Login
+
+    login = Login(
+        host=config.database_host,
+        port=config.database_port,
+        user=config.database_user,
+        name=config.database_name,
+        password_file=config.database_password_file,
+        socket=config.database_socket,
+        timeout=config.slurm_timeout,
+    )
+    return DatabaseAccounting(login, cluster_name(config))
+
+
 def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) -> Reconciler:
     """The cycle over the real edges."""
     from pyslurm_budget.service.publish import FilePublisher
     from pyslurm_budget.service.reconcile import Ports, Reconciler, Settings
     from pyslurm_budget.slurm.commands import SlurmCommands
-    from pyslurm_budget.slurm.sacct import SacctAccounting
 
     commands = runner(config)
     ports = Ports(
         live=OfCluster(queue(config), config),
-        accounting=SacctAccounting(commands),
+        accounting=accounting(config),
         commands=SlurmCommands(commands),
         ledger=ledger(config),
         publisher=FilePublisher(config.table_path, config.state_path),

@@ -73,6 +73,17 @@ def test_values_are_read_exactly() -> None:
     )
 
 
+def test_slurmdbds_database() -> None:
+    assert read("").accounting == "sacct"
+    config = read(
+        "[slurm]\naccounting = 'sql'\n[slurm.database]\nhost = 'db1'\nport = 3307\nuser = 'ro'\nname = 'acct'\n"
+        "socket = '/run/sock'\npassword_file = 'secret'"
+    )
+    assert (config.accounting, config.database_host, config.database_port) == ("sql", "db1", 3307)
+    assert (config.database_user, config.database_name) == ("ro", "acct")
+    assert (config.database_socket, config.database_password_file) == (Path("/run/sock"), HERE.parent / "secret")
+
+
 def test_every_field_can_be_set() -> None:
     settable = {key.sets for key in KEYS}
     every = {field.name for field in fields(Config)} | {f"policy.{field.name}" for field in fields(Policy)}
@@ -116,6 +127,13 @@ def test_every_field_can_be_set() -> None:
         ("[window]\nlength = '4h'", ["contract.cap is longer than window.length"]),
         ("[cycle]\nstale_after = '30s'", ["cycle.stale_after", "cycle.interval"]),
         ("[publish]\ntable = 'x'\nstate = 'x'", ["publish.table and publish.state are the same file"]),
+        ("[slurm]\naccounting = 'mysql'", ["slurm.accounting", "found 'mysql'", '"sacct" and "sql"']),
+        ("[slurm.database]\nhots = 'db'", ["unknown key slurm.database.hots", "did you mean slurm.database.host?"]),
+        ("[slurm.databse]\nhost = 'db'", ["unknown key slurm.databse"]),
+        ("[slurm]\ndatabase = 'db'", ["slurm.database", "found 'db'", "section [slurm.database]"]),
+        ("[slurm.database]\nport = 70000", ["slurm.database.port", "found 70000", "1 to 65535"]),
+        ("'contract.cap' = '4h'", ["unknown key contract.cap"]),
+        ("'slurm.database' = {host = 'db'}", ["unknown key slurm.database"]),
         ("mode = observe", ["not valid TOML"]),
     ],
 )
