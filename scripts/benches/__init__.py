@@ -1,1 +1,3 @@
-"""The benchmarks: each module has a ``measure()`` that returns rows of what, value, unit, target, ok."""
+"""The benchmarks. Each module has ``arguments(parser)``, which adds its own options, and ``measure(**options)``,
+which returns rows of what, value, unit, target, ok.
+"""

@@ -6,8 +6,12 @@ import json
 import statistics
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from place import USERS, Site
+
+if TYPE_CHECKING:
+    import argparse
 
 FOLDER = Path("/var/tmp/sbudget-bench")
 BASE_PORT = 18800
@@ -15,6 +19,10 @@ PENDING = 500
 RUNNING = 16
 CYCLES = 7
 TARGET_SECONDS = 2.0
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """It has no options of its own."""
 
 
 def measure() -> list[dict[str, object]]:
