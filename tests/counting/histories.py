@@ -192,7 +192,7 @@ def jobs(draw: st.DrawFn, job_id: int, begin: int, span: int, syncs: int, *, exa
         row = Row(
             job_id, submit, None if how == "never" else start, None if how == "open" else start + length, gpus,
             account, user, draw(st.sampled_from(QOSES)),
-            suspended=draw(st.integers(0, length)) if how == "ended" and draw(st.booleans()) else 0,
+            suspended=draw(st.integers(0, length)) if how != "never" and draw(st.booleans()) else 0,
             limit=draw(st.sampled_from([None, None, 60, 60 * (span // 60 + 1)])),
         )  # fmt: skip
         life = Life(row, ref, draw(st.sampled_from(ENDED)), tres)

@@ -47,7 +47,7 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledgers]:
     yield from opened(tmp_path_factory.mktemp("counting"))
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=60)
 @given(history=histories(), data=st.data(), batch=BATCHES)
 def test_the_charge_of_any_window_is_the_seconds_in_it(
     ledgers: Ledgers, history: History, data: st.DataObject, batch: int
@@ -65,7 +65,7 @@ def test_the_charge_of_any_window_is_the_seconds_in_it(
             assert users_in(of, budget) == users_of(rows, budget, start, end, SPARE)
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=25)
 @given(history=histories(), data=st.data())
 def test_what_leaves_the_window_is_the_seconds_that_leave_it(
     ledgers: Ledgers, history: History, data: st.DataObject
@@ -81,7 +81,7 @@ def test_what_leaves_the_window_is_the_seconds_that_leave_it(
         assert {key: book.charged[at] for key, book in of.books.items() if book.charged[at]} == wanted
 
 
-@settings(quick, max_examples=50)
+@settings(quick, max_examples=25)
 @given(history=histories(exact=True), data=st.data(), batch=BATCHES)
 def test_the_order_and_number_of_readings_change_nothing(
     ledgers: Ledgers, history: History, data: st.DataObject, batch: int
@@ -102,7 +102,7 @@ def test_the_order_and_number_of_readings_change_nothing(
     assert again == [0] * len(numbers)
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=20)
 @given(history=histories(), data=st.data())
 def test_the_last_reading_again_changes_nothing(ledgers: Ledgers, history: History, data: st.DataObject) -> None:
     """Also where accounting had been wrong before: what is corrected stays corrected."""
@@ -114,6 +114,16 @@ def test_the_last_reading_again_changes_nothing(ledgers: Ledgers, history: Histo
         counts = load(ledger, shuffled(data, history.text(len(history.syncs) - 1)), history.syncs[-1].when)
         assert counts.changed == 0
     assert everything(ledger) == known
+
+
+@pytest.mark.parametrize(("limit", "seconds"), [(None, 500), (60, 60 + 100), (600, 500)])
+def test_a_row_that_stays_open_counts_to_its_time_limit(ledgers: Ledgers, limit: int | None, seconds: int) -> None:
+    """A limit to which suspended time does not count."""
+    row = Row(1, LONG_AGO, LONG_AGO, None, (("gpu", 1),), suspended=100, limit=limit)
+    ledger = ledgers.new()
+    life = Life(row, "1", "", ("gres/gpu=1", "gres/gpu=1"))
+    load(ledger, HEADER + sacct_line(row, life, LONG_AGO + 500), LONG_AGO + 500)
+    assert charges(books(ledger, LONG_AGO, LONG_AGO + 900)) == {("lab", "gpu"): 1000 * seconds}
 
 
 @pytest.mark.xfail(strict=True, reason="a row that still ran, counted until --as-of, is the longer of the two")
@@ -128,7 +138,7 @@ def test_dumps_put_together_do_not_bring_an_ended_run_back(ledgers: Ledgers, ord
     assert charges(books(ledger, LONG_AGO, LONG_AGO + 1000)) == {("lab", "gpu"): 100_000}
 
 
-@settings(quick, max_examples=50)
+@settings(quick, max_examples=40)
 @given(data=st.data(), night=st.sampled_from(NIGHTS))
 def test_nights_in_which_clocks_change(ledgers: Ledgers, data: st.DataObject, night: tuple[str, int]) -> None:
     """Local times as sacct prints them. Where one of start and end is in an hour that comes twice, the elapsed time

@@ -18,7 +18,7 @@ BY = st.lists(st.sampled_from(GROUPINGS), unique=True, max_size=3).map(tuple)
 SPAN = 40
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data(), night=st.sampled_from(NIGHTS), by=BY)
 def test_pieces_are_the_seconds_added_up(data: st.DataObject, night: tuple[str, int], by: tuple[str, ...]) -> None:
     zone, change = night

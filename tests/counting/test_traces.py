@@ -12,17 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from pyslurm_budget.ledger.store import SqlLedger
-from pyslurm_budget.service.budgets import read_budget_file
-from tests.cli.calling import Said, sbudget
 from tests.counting import traces
 from tests.counting.charging import books
 from tests.counting.oracle import Row, by_piece
+from tests.counting.reporting import Site
 from tests.counting.traces import ALIBABA_BEGIN, ALIBABA_END, HELIOS_BEGIN, hours, utc
 from tests.shared_data import shared
 
@@ -118,35 +116,6 @@ def test_a_year_of_a_cluster_day_by_day() -> None:
     assert hours(sum(total.gpu_seconds for total in days.values())) == 506.9128
 
 
-class Site:
-    """A machine without Slurm, with a configuration and a ledger."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.url = f"sqlite:///{folder}/ledger.sqlite"
-        self.config = folder / "sbudget.toml"
-        self.config.write_text(f'cluster = "alpha"\n[ledger]\nurl = "{self.url}"\n[reports]\ntimezone = "UTC"\n')
-
-    def run(self, *words: object) -> Said:
-        """Run sbudget with this site's configuration; it must succeed."""
-        said = sbudget("--config", self.config, *words)
-        assert said.status == 0, said.err
-        return said
-
-    def load(self, rows: list[Row], *words: object) -> str:
-        """``sbudget sync --dump`` of the rows; what it told."""
-        file = self.folder / "saved.txt"
-        file.write_text(traces.dump(rows))
-        return self.run("sync", "--dump", file, *words).err
-
-    def budgets(self, accounts: set[str]) -> None:
-        """Give each of these accounts a budget of its own."""
-        text = "".join(f'[budgets."{name}"]\nshare = "1%"\n' for name in sorted(accounts))
-        ledger = SqlLedger(self.url, "alpha")
-        ledger.save_budgets(read_budget_file(text, 0), 0, "root", "")
-        ledger.close()
-
-
 @dataclass(frozen=True)
 class Loaded:
     """A site and what was loaded into it."""
@@ -158,17 +127,19 @@ class Loaded:
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory, philly: list[Row]) -> Iterator[Loaded]:
     """A site into which the traces were loaded in one go, shuffled; of Philly the virtual clusters of less than 2,000
-    jobs, two of which use the most GPU-hours of all."""
+    jobs, two of which use the most GPU-hours of all; of Helios what held GPUs in its second week."""
     sizes = Counter(row.account for row in philly)
     rows = [row for row in philly if sizes[row.account] < 2000]
-    rows += [row for row, _ in traces.helios()] + [row for row, _ in traces.alibaba()] + traces.phillips()
+    begin, end = HELIOS_BEGIN + 7 * DAY, HELIOS_BEGIN + 14 * DAY
+    rows += [row for row, _ in traces.helios() if row.gpus and (row.start or 0) < end and (row.end or 0) > begin]
+    rows += [row for row, _ in traces.alibaba()] + traces.phillips()
     rows = [replace(row, job_id=number) for number, row in enumerate(rows, 1)]
     Random(1).shuffle(rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", os.devnull)
         site = Site(tmp_path_factory.mktemp("traces"))
         site.budgets({row.account or "" for row in rows})
-        told = site.load(rows, "--as-of", ALIBABA_END)
+        told = site.load(traces.dump(rows), "--as-of", ALIBABA_END)
         holding = sum(row.start is not None and row.gpus != () for row in rows)
         assert f"{len(rows):,} runs and 0 steps read, {holding:,} rows of the ledger changed" in told
         yield Loaded(site, rows)
@@ -196,11 +167,34 @@ def test_philly_through_the_product(loaded: Loaded, by_month: dict[tuple[str, st
 
 
 def test_the_others_through_the_product(loaded: Loaded) -> None:
-    for week, amount in ((1, 113868.6303), (2, 116834.3561)):
-        start = HELIOS_BEGIN + week * 7 * DAY
-        assert charged(loaded.site, start, start + 7 * DAY) == {"helios": amount}
+    start = HELIOS_BEGIN + 7 * DAY
+    assert charged(loaded.site, start, start + 7 * DAY) == {"helios": 113868.6303}
     found = charged(loaded.site, ALIBABA_BEGIN, ALIBABA_END)
     assert sum(found.values()) == pytest.approx(2_376_668.1428, abs=1e-2)
     assert (len(found), round(found["app_0"], 2), round(found["app_62"], 2)) == (156, 281474.17, 96933.05)
     for day, amount in xdmod().items():
         assert charged(loaded.site, utc(day), utc(day) + DAY) == {"chaff": amount}
+
+
+def test_philly_in_reports(loaded: Loaded, by_month: dict[tuple[str, str], float]) -> None:
+    accounts = {row.account for row in loaded.rows}
+    found = loaded.site.report(("account", "month"), utc("2017-09-01"), utc("2018-01-01"))
+    wanted = {key: amount for key, amount in by_month.items() if key[0] in accounts}
+    assert {key: row["gpu_hours"] for key, row in found.items()} == wanted
+    assert {key: row["charged_gpu_hours"] for key, row in found.items()} == wanted
+    for window, _, _, first, second in answers("window", 5):
+        found = loaded.site.report(("account",), *(utc(day) for day in window.split(" to ")))
+        assert [found[name,]["gpu_hours"] for name in ("ee9e8c", "7f04ca")] == [float(first), float(second)]
+
+
+def test_the_others_in_reports(loaded: Loaded) -> None:
+    start = HELIOS_BEGIN + 7 * DAY
+    found = loaded.site.report(("user",), start, start + 7 * DAY, "UTC", "-A", "helios")
+    assert round(found["20",]["gpu_hours"], 2) == 24662.67
+    assert sum(row["gpu_hours"] for row in found.values()) == pytest.approx(113868.6303, abs=0.005)
+    found = loaded.site.report(("account",), ALIBABA_BEGIN, ALIBABA_END)
+    assert sum(row["gpu_hours"] for row in found.values()) == pytest.approx(2_376_668.1428, abs=0.01)
+    assert sum(row["runs"] for row in found.values()) == 7370
+    days = loaded.site.report(("account", "day"), utc("2016-12-01"), utc("2017-02-01"))
+    assert {day: row["gpu_hours"] for (_, day), row in days.items()} == xdmod()
+    assert sum(row["runs"] for row in days.values()) == len(xdmod()) + 1

@@ -49,7 +49,7 @@ def same(found: UsageSum | None, wanted: Total | None) -> None:
     assert abs(found.suspended - 1000 * wanted.suspended) <= 9 * found.runs
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=50)
 @given(history=histories(), data=st.data(), by=GROUPS)
 def test_sums_of_any_period_by_any_groups(
     ledgers: Ledgers, history: History, data: st.DataObject, by: tuple[str, ...]
@@ -66,7 +66,7 @@ def test_sums_of_any_period_by_any_groups(
             same(found.get((number, keys)), totals.get(keys))
 
 
-@settings(quick, max_examples=30)
+@settings(quick, max_examples=20)
 @given(history=histories(), data=st.data())
 def test_periods_that_meet_add_up(ledgers: Ledgers, history: History, data: st.DataObject) -> None:
     """A bill by day adds up to the bill of the month, to the last thousandth."""
@@ -82,7 +82,7 @@ def test_periods_that_meet_add_up(ledgers: Ledgers, history: History, data: st.D
     assert sums == [total.gpu_seconds, total.charged, total.suspended]
 
 
-@settings(quick, max_examples=30)
+@settings(quick, max_examples=20)
 @given(history=histories(), data=st.data())
 def test_of_some_accounts_and_users(ledgers: Ledgers, history: History, data: st.DataObject) -> None:
     ledger = ledgers.new()
