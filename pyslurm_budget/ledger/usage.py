@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, and_, case, func, literal, or_, select
+from sqlalchemy import BigInteger, and_, case, func, literal, select, union_all
 
 from pyslurm_budget.domain.model import MILLI, WorkClass
 from pyslurm_budget.ledger import rows, tables
@@ -18,12 +18,13 @@ from pyslurm_budget.service.usage import NONE, UNTYPED, UsageQuery, UsageSum
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqlalchemy import ColumnElement, Connection, Select
+    from sqlalchemy import ColumnElement, Connection, Select, Subquery
 
     from pyslurm_budget.service.ports import RunFacts
 
 Number = Any  # an SQL expression of whole numbers
 _AT_ONCE = 2000
+_FEW = 3
 _DIVIDES = 8  # the precedence of * and /
 
 
@@ -33,16 +34,24 @@ class Usage(Base):
     def usage(self, queries: Sequence[UsageQuery]) -> Iterator[tuple[int, UsageSum]]:
         """See :class:`pyslurm_budget.service.usage.UsageLedger`."""
         with self._read() as connection:
+            longest = self._longest(connection) if len(queries) > _FEW else None
             for number, query in enumerate(queries):
-                for_query = _grouped(self._cluster, query, connection.dialect.name)
+                for_query = _grouped(self._cluster, query, longest, connection.dialect.name)
                 yield from _sums(connection, for_query, number, len(query.by))
+
+    def _longest(self, connection: Connection) -> int:
+        """The longest of the ended runs: what ends in a period began no earlier than so long before it. That bounds
+        what is looked at for each of many periods on both sides."""
+        c = tables.run.c
+        query = select(func.max(c.end - c.start)).where(c.cluster == self._cluster)
+        return int(connection.execute(query).scalar() or 0)
 
     def unknown_runs(self, query: UsageQuery) -> Iterator[RunFacts]:
         """See :class:`pyslurm_budget.service.usage.UsageLedger`."""
         c = tables.run.c
-        held = _held(self._cluster, query).where(c.gpus.is_(None)).subquery()
+        held = _held(self._cluster, query)
         same = and_(c.job_id == held.c.job_id, c.submit == held.c.submit, c.cluster == self._cluster)
-        wanted = select(tables.run).join(held, same).where(held.c.hi > held.c.lo)
+        wanted = select(tables.run).join(held, same).where(c.gpus.is_(None), held.c.hi > held.c.lo)
         with self._read() as connection:
             ordered = wanted.order_by(c.start, c.job_id, c.submit).execution_options(yield_per=_AT_ONCE)
             with connection.execute(ordered) as found:
@@ -51,10 +60,12 @@ class Usage(Base):
     def usage_span(self) -> tuple[int, int | None] | None:
         """See :class:`pyslurm_budget.service.usage.UsageLedger`."""
         c = tables.run.c
-        started = (c.cluster == self._cluster, c.start.is_not(None))
-        is_open = select(c.start).where(*started, c.end.is_(None)).limit(1)
+        mine = c.cluster == self._cluster
+        is_open = select(c.start).where(mine, c.end.is_(None), c.start.is_not(None)).limit(1)
         with self._read() as connection:
-            first, last = connection.execute(select(func.min(c.start), func.max(c.end)).where(*started)).one()
+            # One at a time: each is then one look into its index.
+            first = connection.execute(select(func.min(c.start)).where(mine)).scalar()
+            last = connection.execute(select(func.max(c.end)).where(mine)).scalar()
             still_runs = connection.execute(is_open).first() is not None
         return None if first is None else (first, None if still_runs else last)
 
@@ -67,7 +78,7 @@ def _sums(connection: Connection, query: Select[Any], number: int, width: int) -
                 yield number, UsageSum(tuple(row[:width]), *(int(amount) for amount in row[width:]))
 
 
-def _held(cluster: str, query: UsageQuery) -> Select[Any]:
+def _held(cluster: str, query: UsageQuery, longest: int | None = None) -> Subquery:
     """One row a run that may have held something in the period: ``lo`` and ``hi`` are the part of it inside."""
     c = tables.run.c
     start, end = _number(query.start), _number(query.end)
@@ -78,11 +89,16 @@ def _held(cluster: str, query: UsageQuery) -> Select[Any]:
     backed = case((_class(query) == str(WorkClass.BACKED), _number(1)), else_=_number(0))
     columns: list[Any] = [*keys, c.job_id, c.submit, c.start, c.gpus, c.rate, c.suspended]
     columns += [lo.label("lo"), hi.label("hi"), till.label("till"), backed.label("backed")]
-    found = select(*columns).where(c.cluster == cluster, c.start < end, or_(c.end > start, c.end.is_(None)))
+    mine = select(*columns).where(c.cluster == cluster)
     for name, wanted in (("account", query.accounts), ("user", query.users)):
         if wanted:
-            found = found.where(_key(name, query).in_(wanted))
-    return found
+            mine = mine.where(_key(name, query).in_(wanted))
+    ended = mine.where(c.end > start)
+    if longest is not None:
+        ended = ended.where(c.start > start - longest, c.start < end)
+    # Two halves with one condition each, not one with an OR, so that databases look only at what is near the period;
+    # what they find beside it has no part inside.
+    return union_all(ended, mine.where(c.end.is_(None))).subquery()
 
 
 def _till(query: UsageQuery) -> Number:
@@ -111,9 +127,8 @@ def _key(name: str, query: UsageQuery) -> ColumnElement[str]:
     return func.coalesce(func.nullif(column, ""), missing)
 
 
-def _grouped(cluster: str, query: UsageQuery, dialect: str) -> Select[Any]:
-    held = _held(cluster, query).subquery()
-    h = held.c
+def _grouped(cluster: str, query: UsageQuery, longest: int | None, dialect: str) -> Select[Any]:
+    h = _held(cluster, query, longest).c
     keys = [h[f"k{i}"] for i in range(len(query.by))]
     seconds = h.hi - h.lo
     gpus = func.coalesce(h.gpus, _number(0))

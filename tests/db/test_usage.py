@@ -139,7 +139,7 @@ quick = settings(
 
 
 @quick
-@given(runs=runs(), queries=st.lists(QUERIES, min_size=1, max_size=4))
+@given(runs=runs(), queries=st.lists(QUERIES, min_size=1, max_size=6))
 def test_sums_are_those_of_the_runs_one_by_one(fresh: Fresh, runs: list[RunFacts], queries: list[UsageQuery]) -> None:
     found = list(fresh.holding(runs).usage(queries))
     assert found == [(i, row) for i, query in enumerate(queries) for row in counted(runs, query)]
