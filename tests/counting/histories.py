@@ -256,7 +256,9 @@ def _moments(lives: Iterable[Life]) -> st.SearchStrategy[int]:
 def windows(history: History) -> st.SearchStrategy[tuple[int, int]]:
     """[start, end), at least a second long, about the time of the history."""
     moment = _moments(history.lives)
-    return st.tuples(moment, moment).map(lambda pair: (min(pair), max(pair) + (pair[0] == pair[1])))
+    pair = st.tuples(moment, moment).map(lambda pair: (min(pair), max(pair) + (pair[0] == pair[1])))
+    edges = [t for life in history.lives for t in (life.row.submit, life.row.end) if t is not None]
+    return pair | pair | st.just((min(edges), max(edges) + 1))
 
 
 # Nights in which clocks change: the zone, and the second in which they do.
