@@ -233,7 +233,7 @@ def histories(
     count = draw(st.sampled_from([1, 2, 3, 3, 4]))
     ids = [7 * number for number in range(1, draw(st.integers(1, most)) + 1)]
     lives = [life for job_id in ids for life in draw(jobs(job_id, begin, span, count, exact=exact))]
-    times = sorted(draw(st.lists(_moments(lives), min_size=count, max_size=count)))
+    times = sorted(draw(st.lists(moments(lives), min_size=count, max_size=count)))
     syncs = []
     for when in times:
         shown = draw(st.permutations(range(len(lives))))
@@ -244,7 +244,7 @@ def histories(
     return History(tuple(lives), tuple(syncs))
 
 
-def _moments(lives: Iterable[Life]) -> st.SearchStrategy[int]:
+def moments(lives: Iterable[Life]) -> st.SearchStrategy[int]:
     """Times about which something happens: the seconds in which a run begins or ends, those beside them, between."""
     edges = sorted({t for life in lives for t in (life.row.submit, life.row.start, life.row.end) if t is not None})
     between = [(a + b) // 2 for a, b in pairwise(edges)]
@@ -255,7 +255,7 @@ def _moments(lives: Iterable[Life]) -> st.SearchStrategy[int]:
 
 def windows(history: History) -> st.SearchStrategy[tuple[int, int]]:
     """[start, end), at least a second long, about the time of the history."""
-    moment = _moments(history.lives)
+    moment = moments(history.lives)
     pair = st.tuples(moment, moment).map(lambda pair: (min(pair), max(pair) + (pair[0] == pair[1])))
     edges = [t for life in history.lives for t in (life.row.submit, life.row.end) if t is not None]
     return pair | pair | st.just((min(edges), max(edges) + 1))

@@ -13,8 +13,18 @@ from hypothesis import strategies as st
 from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.service.usage import UsageQuery, UsageSum
 from tests.counting.charging import Ledgers, load, opened
-from tests.counting.histories import HEADER, SPARE, History, histories, open_line, windows
-from tests.counting.oracle import Row, Total, by_piece
+from tests.counting.histories import (
+    HEADER,
+    LONG_AGO,
+    SPARE,
+    History,
+    Life,
+    histories,
+    open_line,
+    sacct_line,
+    windows,
+)
+from tests.counting.oracle import Row, Total, by_piece, by_second
 
 quick = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 GROUPS = st.lists(st.sampled_from(["account", "user", "flavor", "qos", "class"]), unique=True).map(tuple)
@@ -80,6 +90,18 @@ def test_periods_that_meet_add_up(ledgers: Ledgers, history: History, data: st.D
         sums = [a + b for a, b in zip(sums, (found.gpu_seconds, found.charged, found.suspended), strict=True)]
     (total,) = [found for _, found in ledger.usage([whole])] or [UsageSum((), 0, 0, 0, 0, 0)]
     assert sums == [total.gpu_seconds, total.charged, total.suspended]
+
+
+def test_every_second_by_itself(ledgers: Ledgers) -> None:
+    """Many short periods of long and short runs, the longest one too: each second has what was held in it."""
+    rows = [Row(n, LONG_AGO, LONG_AGO + n, LONG_AGO + n + n * n, (("gpu", n),)) for n in range(1, 6)]
+    lives = [Life(row, str(row.job_id), "COMPLETED", (f"gres/gpu={row.job_id}", "")) for row in rows]
+    ledger = ledgers.new()
+    load(ledger, HEADER + "".join(sacct_line(life.row, life, LONG_AGO + 99) for life in lives), LONG_AGO + 99)
+    queries = [UsageQuery(second, second + 1, LONG_AGO + 99) for second in range(LONG_AGO - 2, LONG_AGO + 35)]
+    found = dict(ledger.usage(queries))
+    for number, query in enumerate(queries):
+        same(found.get(number), by_second(rows, query.start, query.end, query.until).get(()))
 
 
 @settings(quick, max_examples=20)
