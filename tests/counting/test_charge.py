@@ -48,21 +48,21 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledgers]:
 
 
 @settings(quick, max_examples=60)
-@given(history=histories(), data=st.data(), batch=BATCHES)
+@given(history=histories(), data=st.data(), batch=BATCHES, by_qos=st.booleans())
 def test_the_charge_of_any_window_is_the_seconds_in_it(
-    ledgers: Ledgers, history: History, data: st.DataObject, batch: int
+    ledgers: Ledgers, history: History, data: st.DataObject, batch: int, by_qos: bool
 ) -> None:
-    ledger = ledgers.new()
+    """Where budgets are enforced spare work is free; before, all of it is charged."""
+    ledger, spare = ledgers.new(by_qos=by_qos), SPARE if by_qos else NOTHING
     with mock.patch.object(dump, "BATCH", batch):
         for number, sync in enumerate(history.syncs):
             load(ledger, history.text(number), sync.when)
     rows = history.seen()
     for start, end in data.draw(st.lists(windows(history), min_size=1, max_size=4)):
         of = books(ledger, start, end)
-        assert charges(of) == expected(rows, start, end, SPARE)
-        assert charges(books(ledger, start, end, enforcing=False)) == expected(rows, start, end, NOTHING)
+        assert charges(of) == expected(rows, start, end, spare)
         for budget in PATHS:
-            assert users_in(of, budget) == users_of(rows, budget, start, end, SPARE)
+            assert users_in(of, budget) == users_of(rows, budget, start, end)
 
 
 @settings(quick, max_examples=25)
