@@ -195,3 +195,21 @@ def test_a_reader_that_stops_early_keeps_nothing_open(fresh: Fresh) -> None:
     assert next(rows)[1].keys == ("a0",)
     rows.close()  # type: ignore[attr-defined]
     assert ledger.save_runs([made.run(99, start=0, end=9)], made.STATE) == 1
+
+
+@pytest.mark.parametrize(("since", "name"), [(199, "backed"), (200, "backed"), (201, "spare"), (None, "spare")])
+def test_a_run_that_starts_at_the_switch_on_counts_by_its_qos(fresh: Fresh, since: int | None, name: str) -> None:
+    ledger = fresh.holding([made.run(start=200, end=300, shadow=WorkClass.SPARE)])
+    ((_, row),) = ledger.usage([UsageQuery(0, 900, 900, ("class",), class_since=since)])
+    assert row.keys == (name,)
+
+
+@pytest.mark.parametrize(
+    ("to_limit", "limit", "seconds"), [(True, 60, 70), (False, 60, 300), (True, 900, 300), (True, None, 300)]
+)
+def test_an_open_run_of_saved_accounting_counts_to_its_limit(
+    fresh: Fresh, to_limit: bool, limit: int | None, seconds: int
+) -> None:
+    ledger = fresh.holding([made.run(start=200, end=None, gpus=1, time_limit=limit, suspended=10)])
+    ((_, row),) = ledger.usage([UsageQuery(0, 900, 500, to_limit=to_limit)])
+    assert (row.gpu_seconds, row.suspended) == (seconds, 10_000)
