@@ -119,16 +119,17 @@ class Site:
     def controller(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         """`reconcile --apply --every 1s` in the background, ended politely."""
         argv = [str(BIN / "sbudget"), "--config", str(self.config), "reconcile", *(words or ("--apply",))]
-        log = (self.folder / "controller.log").open("ab")
         env = dict(os.environ) | dict(self.cluster.env)
-        with subprocess.Popen([*argv, "--every", "1s"], env=env, stdout=log, stderr=log) as process:
+        with (
+            (self.folder / "controller.log").open("ab") as log,
+            subprocess.Popen([*argv, "--every", "1s"], env=env, stdout=log, stderr=log) as process,
+        ):
             try:
                 yield process
             finally:
                 if process.poll() is None:
                     process.send_signal(signal.SIGTERM)
                 process.wait(timeout=60)
-        log.close()
 
     def submit(
         self, group: str, gpus: int, *options: str, contract: str | None = None, run: str = "sleep 600"
