@@ -35,9 +35,12 @@ def setup() -> None:
 @pass_context
 def check_command(context: Context) -> None:
     """Whether Slurm has all it needs, a line a point. Exit status 23 if something must change."""
+    from pyslurm_budget.service.setup_verify import point
+
     config = context.config
     facts = wiring.admin(config).facts()
-    points = _points(config, facts)
+    accepts, classes = wiring.admin(config).accepts, config.policy.classes
+    points = [*_points(config, facts), point(facts, classes, accepts, may_ask=os.geteuid() == 0)]
     data("".join(_line(point) for point in points))
     if wrong := [point for point in points if point.wrong]:
         raise SlurmSetupError(f"{len(wrong)} of {len(points)} points must change: {', '.join(p.name for p in wrong)}")
@@ -155,6 +158,8 @@ def apply(context: Context, replace: bool) -> None:
     made = make_folders(config.state_dir, config.table_path, config.state_path)
     made += _setup(config, facts, wiring.ledger(config)).apply(facts, replace=replace)
     talk(f"sbudget: {made} changes made" if made else "sbudget: nothing to do")
+    if made and os.geteuid() != 0:
+        talk("sbudget: only root may ask slurmctld whether it accepts the QOS: run sbudget setup check as root")
     if "lua" not in facts.settings.get("JobSubmitPlugins", "").split(","):
         talk("sbudget: now write JobSubmitPlugins=lua in slurm.conf and restart slurmctld")
 

@@ -216,16 +216,21 @@ def _missing_preempts(facts: SlurmFacts, classes: ClassMap) -> Iterator[LetPreem
 def _lists(
     facts: SlurmFacts, classes: ClassMap, bound: Collection[str] | None, made: Collection[str]
 ) -> Iterator[LetUse]:
-    """QOS lists, parents before children, so that what is inherited need not be added.
+    """QOS lists, of each account by itself: slurmdbd 23.11.0 to 25.05.0 tells slurmctld of a new list only for the
+    account, its users and the accounts right below it, not for their users, who would be refused until slurmctld is
+    restarted. Children before parents: what an apply that broke off left out is then still missing in slurmdbd, too.
 
     Whoever has a managed QOS gets its twin. Accounts of budgets also get the managed QOS that jobs adopt, or that we
     make: nobody could have had it before.
     """
     given = [m for m in classes.twins if m == classes.adopt or m in made or m not in facts.qos]
     paying = _paying(facts, bound)
-    inforce: dict[Key, frozenset[str]] = {}
-    for association in parents_first(facts.associations):
-        have = applied(association.own, inforce.get(_above(association), frozenset()))
+    inforce = in_force(facts.associations)
+    ordered = parents_first(facts.associations)
+    for association in [*(a for a in reversed(ordered) if not a.user), *(a for a in ordered if a.user)]:
+        have = inforce[association.key]
+        if association.user:
+            have = applied(association.own, inforce.get(_above(association), frozenset()))
         managed = [m for m in classes.twins if m in have or (m in given and association.account in paying)]
         needed = dict.fromkeys([*managed, *(classes.twins[m] for m in managed)])
         lacking = tuple(name for name in needed if name not in have)

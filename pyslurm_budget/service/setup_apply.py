@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from time import sleep
 from typing import TYPE_CHECKING, Protocol
 
 from pyslurm_budget.domain.model import JobState
@@ -23,6 +24,7 @@ from pyslurm_budget.service.setup_undo import (
     record_text,
     undo,
 )
+from pyslurm_budget.service.setup_verify import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -40,6 +42,9 @@ class Admin(Protocol):
 
     def facts(self) -> SlurmFacts:
         """Everything that the plan needs, or a failure."""
+
+    def accepts(self, account: str, user: str, qos: str, partition: str) -> bool | None:
+        """Whether slurmctld lets a user have a QOS; ``None`` where it says neither."""
 
     def do(self, step: Step) -> None:
         """Carry out one step; that it is so already is no failure."""
@@ -100,7 +105,7 @@ class Memory(Protocol):
 @dataclass(frozen=True, slots=True)
 class Setup:
     """One site. ``bound`` are the accounts of its budgets, ``None`` where there are none yet; ``say`` is told each
-    change after it was made."""
+    change after it was made; ``pause`` waits some seconds."""
 
     classes: ClassMap
     bound: Collection[str] | None
@@ -108,6 +113,7 @@ class Setup:
     plugin: Plugin
     memory: Memory
     say: Callable[[str], None]
+    pause: Callable[[float], None] = sleep
 
     def record(self) -> Record:
         """What was begun so far; raises LedgerError if it cannot be read."""
@@ -131,14 +137,18 @@ class Setup:
         finally:
             self._write(record.with_changes(begun))
         if changes:
-            self._read_back()
+            facts = self._read_back()
+        # Before the plugin, by which jobs get these QOS, and also where an apply before this one found it wanting.
+        wait_for(facts, self.classes, self.admin.accepts, self.pause)
         return len(changes) + self._install(replace=replace)
 
-    def _read_back(self) -> None:
+    def _read_back(self) -> SlurmFacts:
         """Look whether all is there: sacctmgr may end with 0 and leave something out."""
-        if still := self.missing(self.admin.facts()):
+        facts = self.admin.facts()
+        if still := self.missing(facts):
             says = step_of(still[0], "").says
             raise SlurmSetupError(f"sacctmgr reported no failure, and yet this is still to be done: {says}")
+        return facts
 
     def _install(self, *, replace: bool) -> int:
         if self.plugin.is_ready():

@@ -24,10 +24,11 @@ from pyslurm_budget.service.setup import (
     chosen,
     in_force,
     of,
+    parents_first,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
     from pyslurm_budget.domain.policy import ClassMap
 
@@ -125,14 +126,33 @@ def _preempts(record: Record, facts: SlurmFacts) -> list[Step]:
 
 
 def _lists(record: Record, facts: SlurmFacts) -> list[Step]:
-    steps = []
-    for association in facts.associations:
+    """The lists that have something of ours, parents first; then what that took from others in slurmctld's memory."""
+    steps, rewritten = [], set()
+    for association in parents_first(facts.associations):
         wanted = list_before(association, record)
         if wanted != association.own:
             words = ",".join(sorted(wanted)) or "that of its parent"
             where = chosen(association.key, facts.cluster)
             steps.append(Step(f"QOS list of {of(association.key)}: {words}", _set_list(where, wanted)))
-    return steps
+            rewritten.add(association.key)
+    return [*steps, *_again(record, facts, rewritten)]
+
+
+def _again(record: Record, facts: SlurmFacts, rewritten: Set[Key]) -> Iterator[Step]:
+    """Signed lists below the accounts whose list was set, as they are: slurmctld then copies that list over all below
+    it, and forgets their own names, which slurmdbd keeps (seen on 24.11.5)."""
+    touched: set[str] = {account for account, user, _ in rewritten if not user}
+    for association in parents_first(facts.associations):
+        above = association.account if association.user else association.parent
+        if above not in touched:
+            continue
+        if not association.user:
+            touched.add(association.account)
+        own = list_before(association, record)
+        if association.key not in rewritten and own and not _plain_names(own):
+            where = chosen(association.key, facts.cluster)
+            steps = _signed(where, own)
+            yield Step(f"QOS list of {of(association.key)}: {','.join(sorted(own))}, as before", steps)
 
 
 def list_before(association: Association, record: Record) -> frozenset[str]:
@@ -155,8 +175,16 @@ def _without(own: frozenset[str], change: LetUse) -> frozenset[str]:
 
 def _set_list(where: tuple[str, ...], wanted: frozenset[str]) -> tuple[tuple[str, ...], ...]:
     """The commands that make a list exactly this one: signed names need an empty list to stand on."""
-    plain = sorted(name for name in wanted if name[0] not in "+-")
-    commands = [(*where, "set", f"qos={','.join(plain)}")]
+    return ((*where, "set", f"qos={','.join(_plain_names(wanted))}"), *_signed(where, wanted))
+
+
+def _plain_names(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name[0] not in "+-")
+
+
+def _signed(where: tuple[str, ...], wanted: frozenset[str]) -> tuple[tuple[str, ...], ...]:
+    """The commands that add signed names to a list without plain ones."""
+    commands = []
     for sign in "+-":
         if names := sorted(name[1:] for name in wanted if name[0] == sign):
             commands.append((*where, "set", f"qos{sign}={','.join(names)}"))

@@ -7,7 +7,14 @@ import pwd
 import re
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.errors import SbudgetError, SlurmOutputError, SlurmPermissionError, SlurmSetupError
+from pyslurm_budget.errors import (
+    SbudgetError,
+    SlurmctldError,
+    SlurmMissingError,
+    SlurmOutputError,
+    SlurmPermissionError,
+    SlurmSetupError,
+)
 from pyslurm_budget.service.setup import LIMITS, Association, PartitionRule, Qos, SlurmFacts
 from pyslurm_budget.slurm.failures import failure, sentence
 
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 NO_LIMIT = {"usagefactor": ("1.000000",)}
 # Answers that mean "it is so already"; whether it is, the caller reads back.
 NOTHING_TO_DO = ("nothing modified", "nothing new added", "already exists", "nothing deleted")
+REFUSED = "Invalid qos specification"
 NO_RIGHT = ("privilege", "permission denied")
 NO_DEFAULT = "don't have access to their default qos"
 RULE = re.compile(r"(?:^|\s)(PartitionName|AllowQos|DenyQos)=(\S*)")
@@ -101,6 +109,25 @@ class SlurmAdmin:
         levels = [row["adminlevel"].lower() for row in self._table("user", ("user", "adminlevel"), f"name={name}")]
         return LEVELS.get(levels[0], "none") if levels else "none"
 
+    def accepts(self, account: str, user: str, qos: str, partition: str) -> bool | None:
+        """Whether slurmctld itself lets a user have a QOS; ``None`` where it says neither, and for all but root.
+
+        slurmctld shows the lists in its memory nowhere, so it is asked for a job that it does not make.
+        """
+        if os.geteuid() != 0 or not _is_user(user):
+            return None
+        command = ("sbatch", "--test-only", f"--uid={user}", f"--account={account}", f"--qos={qos}",
+                   f"--partition={partition}", "--nodes=1", "--time=1", "--output=/dev/null", "--wrap=:")  # fmt: skip
+        answer = self._runner.run(*command)
+        if answer.status == 0:
+            return True
+        if REFUSED in answer.out + answer.err:
+            return False
+        found = failure(command, answer.err, answer.status)
+        if isinstance(found, (SlurmctldError, SlurmMissingError)):
+            raise found
+        return None
+
     def do(self, step: Step) -> None:
         """One step by ``sacctmgr -i``. That something is so already is no failure; the caller reads back.
 
@@ -154,6 +181,14 @@ def user_of(text: str) -> tuple[str, int]:
     if match is None:
         raise SlurmOutputError(f"scontrol show config: cannot read SlurmUser = {text!r}")
     return match[1], int(match[2])
+
+
+def _is_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _names(text: str) -> frozenset[str]:

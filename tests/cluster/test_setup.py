@@ -138,7 +138,7 @@ def test_plan_changes_nothing_apply_does_what_it_said_and_remove_takes_it_back(s
     assert planned.status == 0
     assert (site.picture(), list(site.folder.iterdir())) == (before, [site.config])
     done = site.setup("apply")
-    assert (done.status, done.err) == (0, "sbudget: 8 changes made\n")
+    assert (done.status, done.err) == (0, "sbudget: 9 changes made\n")
     said = [line.partition("    # ")[2] for line in planned.out.splitlines() if line.startswith("sacctmgr")]
     assert done.out.splitlines()[:-1] == said
     assert site.setup("check").status == 0
@@ -163,8 +163,8 @@ def test_the_commands_of_the_plan_do_what_apply_does(site: Site) -> None:
     by_hand = site.picture()
     lists = [slice(None, text.index("[(")) for text in (by_hand, applied)]
     assert _without_ids(by_hand[lists[0]]) == _without_ids(applied[lists[1]])
-    for words in ("account lab where cluster=setup set qos=", "account bio where cluster=setup set qos="):
-        site.sacctmgr(f"modify {words}")
+    for account in ("nlp", "lab", "bio"):
+        site.sacctmgr(f"modify account {account} where cluster=setup set qos=")
     site.sacctmgr("delete qos name=backed,spare")
     assert site.picture() == before
 
@@ -184,6 +184,59 @@ def test_users_get_both_classes_and_backed_work_preempts_spare_work(site: Site) 
     backed = cluster.submit("alice", "-A", "nlp", "--qos=backed", "-N1", "--exclusive")
     cluster.wait("backed runs", lambda: cluster.job(backed, "JobState") == "RUNNING")
     assert sorted(cluster.job(j, "JobState") for j in spare) == ["PENDING", "RUNNING"]
+
+
+def test_every_user_of_a_tree_gets_both_classes_and_keeps_what_was_his_own(site: Site) -> None:
+    """In slurmctld, which slurmdbd tells of a list only one level down (23.11 to 25.05.0), and of a list that
+    is set anew in such a way that lower lists are forgotten there."""
+    site.sacctmgr("add qos mine")
+    site.sacctmgr("add account deep parent=nlp cluster=setup")
+    site.sacctmgr("add user bob account=deep cluster=setup")
+    site.sacctmgr("modify user bob where account=deep cluster=setup set qos+=mine")
+    try:
+        before = site.picture()
+        assert site.setup("apply").status == 0
+        for user, account in (("alice", "nlp"), ("bob", "deep"), ("bob", "bio")):
+            for qos in ("normal", "backed", "spare"):
+                site.cluster.submit(user, "-A", account, f"--qos={qos}", "--hold")
+        site.cluster.submit("bob", "-A", "deep", "--qos=mine", "--hold")
+        for user in ("alice", "bob"):
+            site.cluster.run(["scancel", "-u", user])
+        assert site.setup("remove").status == 0
+        assert site.picture() == before
+        site.cluster.submit("bob", "-A", "deep", "--qos=mine", "--hold")
+        site.cluster.submit("bob", "-A", "deep", "--hold")
+        site.cluster.run(["scancel", "-u", "bob"])
+    finally:
+        site.sacctmgr("delete user where name=bob account=deep cluster=setup")
+        site.sacctmgr("delete account where name=deep cluster=setup")
+        site.sacctmgr("delete qos name=mine")
+
+
+def test_check_and_apply_say_what_slurmctld_says(site: Site) -> None:
+    """Lists made by hand for the top of a tree alone: not all releases of slurmdbd tell slurmctld of those below."""
+    before = site.untouched
+    for words in ("add qos spare priority=1 preemptmode=requeue", "add qos backed priority=100 preempt=spare",
+                  "modify account lab where cluster=setup set qos+=backed,spare",
+                  "modify account bio where cluster=setup set qos+=backed,spare"):  # fmt: skip
+        site.sacctmgr(words)
+    try:
+        words = ["sbatch", "-A", "nlp", "--qos=backed", "--hold", "-o", "/dev/null", "--wrap=:"]
+        refused = site.cluster.run(words, user="alice", check=False).status != 0
+        checked, applied = site.setup("check"), site.setup("apply")
+        assert ("slurmctld refuses QOS backed to alice in account nlp" in checked.out) is refused, checked
+        assert ("restart slurmctld, then run sbudget setup apply again" in applied.err) is refused, applied
+        _restart(site)
+        assert "slurmctld accepts the QOS" in site.setup("check").out
+        assert site.setup("apply").status == 0
+        site.cluster.submit("alice", "-A", "nlp", "--qos=backed", "--hold")
+        site.cluster.run(["scancel", "-u", "alice"])
+        assert site.setup("remove").status == 0
+    finally:
+        for account in ("lab", "bio"):
+            site.sacctmgr(f"modify account {account} where cluster=setup set qos=")
+        site.sacctmgr("delete qos name=backed,spare")
+    assert site.picture() == before
 
 
 def test_a_site_with_qos_lists_and_limits_of_its_own_gets_them_back(site: Site) -> None:

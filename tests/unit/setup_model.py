@@ -2,6 +2,9 @@
 
 Made after what slurmdbd 22.05.8 was seen to do; tests/cluster/test_setup.py compares it with the real one. It shares
 no code with the planning: it is told nothing but command lines.
+
+``slurmctld`` is what slurmctld knows by what slurmdbd 24.11.5 was seen to tell it of each command: the account, and
+what is right below it. ``deep``: 22.05.8, which tells of all users below, and of no account but the one named.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pyslurm_budget.errors import SlurmdbdError
-from pyslurm_budget.service.setup import Association, Qos, SlurmFacts, Step
+from pyslurm_budget.service.setup import Association, PartitionRule, Qos, SlurmFacts, Step
 
 GOOD = {
     "PreemptType": "preempt/qos",
@@ -47,12 +50,27 @@ class Slurmdbd:
         self.fail_at: int | None = None
         self.settings = dict(GOOD)
         self.level = "administrator"
+        self.slurmctld: dict[tuple[str, str, str], set[str]] = {}
+        self.deaf = False
+        self.deep = False
+
+    def restart_slurmctld(self) -> None:
+        """slurmctld reads all lists anew."""
+        self.slurmctld = {key: self.may(*key) for key in self.associations}
+
+    def accepts(self, account: str, user: str, qos: str, partition: str) -> bool | None:
+        """What slurmctld says to a job; nothing is known of a user whom this host does not know."""
+        if user.startswith("gone"):
+            return None
+        return qos in self.slurmctld[(account, user, "")]
 
     def account(self, name: str, parent: str = "", qos: str = "", default: str = "") -> None:
         self.associations[(name, "", "")] = _stored(parent, qos, default)
+        self.slurmctld[(name, "", "")] = self.may(name)
 
     def user(self, name: str, account: str, qos: str = "", partition: str = "", default: str = "") -> None:
         self.associations[(account, name, partition)] = _stored("", qos, default)
+        self.slurmctld[(account, name, partition)] = self.may(account, name, partition)
 
     def picture(self) -> object:
         """All that `show qos` and `show assoc withrawqoslevel woplimits` would say."""
@@ -78,7 +96,7 @@ class Slurmdbd:
             Association(*key, a.parent, frozenset(a.qos or a.delta), a.default)
             for key, a in self.associations.items()
         )
-        return SlurmFacts("demo", self.settings, 1000, qos, associations, self.level)
+        return SlurmFacts("demo", self.settings, 1000, qos, associations, self.level, {"gpu": PartitionRule()})
 
     def do(self, step: Step) -> None:
         for words in step.commands:
@@ -125,6 +143,9 @@ class Slurmdbd:
         operator, names = change.removeprefix("qos").split("=", 1)
         listed = [n for n in names.split(",") if n]
         assert set(listed) <= set(self.qos), "You gave a bad qos"
+        if not self.deaf:
+            self._tell(key, operator, listed)
+            self._hear(key, operator, listed)
         if not operator:
             stored.qos, stored.delta = listed, []
             return
@@ -133,6 +154,32 @@ class Slurmdbd:
                 stored.qos = [q for q in stored.qos if q != each] + ([each] if operator == "+" else [])
             else:
                 stored.delta = [q for q in stored.delta if q[1:] != each] + [operator + each]
+
+    def _tell(self, key: tuple[str, str, str], operator: str, names: list[str]) -> None:
+        """What is below an account hears of it first, unless it has a list of plain names or the opposite sign."""
+        opposite = {"+": "-", "-": "+"}.get(operator, "")
+        for child, stored in self.associations.items():
+            below = not key[1] and (child[0] == key[0] if child[1] else stored.parent == key[0])
+            told = [name for name in names if not operator or opposite + name not in stored.delta]
+            if not below or stored.qos or (names and not told):
+                continue
+            if child[1] or not self.deep:
+                self._hear(child, operator, told)
+            else:
+                self._tell(child, operator, told)
+
+    def _hear(self, key: tuple[str, str, str], operator: str, names: list[str]) -> None:
+        """An empty list makes slurmctld copy what it knows of the association above."""
+        known = self.slurmctld[key]
+        if operator == "+":
+            known |= set(names)
+        elif operator == "-":
+            known -= set(names)
+        elif names:
+            self.slurmctld[key] = set(names)
+        else:
+            above = (key[0] if key[1] else self.associations[key].parent, "", "")
+            self.slurmctld[key] = set(self.slurmctld.get(above, ()))
 
 
 def _as_read(name: str, stored: StoredQos) -> Qos:

@@ -31,7 +31,7 @@ class Fakes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.answers: list[dict[str, object]] = []
-        for name in ("scontrol", "squeue", "sacct", "sacctmgr"):
+        for name in ("scontrol", "squeue", "sacct", "sacctmgr", "sbatch"):
             script = folder / name
             reads = "len(sys.argv) == 1"
             script.write_text(_SCRIPT.format(python=sys.executable, folder=str(folder), reads=reads))

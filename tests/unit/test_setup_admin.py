@@ -9,6 +9,7 @@ import pytest
 
 from pyslurm_budget.errors import (
     SbudgetError,
+    SlurmctldError,
     SlurmdbdError,
     SlurmMissingError,
     SlurmOutputError,
@@ -138,6 +139,39 @@ def test_what_sacctmgr_says_to_a_change(
         assert "\n" not in str(raised.value)
     ((name, given, _, _),) = fakes.calls()
     assert (name, given) == ("sacctmgr", ["-i", "add", "qos", "spare", "priority=1"])
+
+
+@pytest.mark.parametrize(
+    ("err", "status", "answer"),
+    [
+        ("sbatch: Job 14 to start at 2026-12-03T07:35:41 using 1 processors on nodes n1 in partition gpu\n", 0, True),
+        ("allocation failure: Invalid qos specification\n", 1, False),
+        ("allocation failure: Requested node configuration is not available\n", 1, None),
+        ("sbatch: error: Unable to contact slurm controller (connect failure)\n", 1, SlurmctldError),
+    ],
+)
+def test_what_slurmctld_accepts_is_asked_by_a_job_that_is_not_made(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch, err: str, status: int, answer: bool | type[SbudgetError] | None
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    fakes.answer("sbatch", "", err, status)
+    if isinstance(answer, type):
+        with pytest.raises(answer):
+            admin().accepts("nlp", "root", "spare", "gpu")
+    else:
+        assert admin().accepts("nlp", "root", "spare", "gpu") is answer
+    ((name, given, _, _),) = fakes.calls()
+    assert name == "sbatch"
+    assert {"--test-only", "--uid=root", "--account=nlp", "--qos=spare", "--partition=gpu"} <= set(given)
+
+
+@pytest.mark.parametrize(("uid", "user"), [(1000, "root"), (0, "nobody-by-this-name")])
+def test_slurmctld_is_not_asked_by_others_than_root_nor_for_users_whom_this_host_does_not_know(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch, uid: int, user: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert admin().accepts("nlp", user, "spare", "gpu") is None
+    assert not (fakes.folder / "calls.jsonl").exists()
 
 
 def test_without_slurms_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,10 +100,11 @@ class Place:
     plugin: Plugin = field(default_factory=Plugin)
     live: Live = field(default_factory=Live)
     said: list[str] = field(default_factory=list)
+    paused: list[float] = field(default_factory=list)
 
     @property
     def setup(self) -> Setup:
-        return Setup(DEFAULT, None, self.db, self.plugin, self.memory, self.said.append)
+        return Setup(DEFAULT, None, self.db, self.plugin, self.memory, self.said.append, self.paused.append)
 
     def apply(self) -> int:
         return self.setup.apply(self.db.facts())
@@ -124,7 +125,7 @@ def place() -> Place:
 
 def test_apply_twice_changes_once_and_remove_gives_all_back(place: Place) -> None:
     before = copy.deepcopy(place.db.picture())
-    assert place.apply() == 6
+    assert place.apply() == 7
     assert place.plugin.text == "ours"
     count = len(place.db.commands)
     assert place.apply() == 0
@@ -144,7 +145,7 @@ def test_each_step_is_written_down_before_it_is_made(place: Place) -> None:
 
     place.db.do = look  # type: ignore[method-assign]
     place.apply()
-    assert len(written) == 5
+    assert len(written) == 6
     assert all(written)
 
 
@@ -154,7 +155,7 @@ def _says(place: Place) -> list[str]:
     return [step_of(change, "demo").says for change in record_of(place.memory.get(RECORD)).changes]
 
 
-@pytest.mark.parametrize("after", range(5))
+@pytest.mark.parametrize("after", range(6))
 def test_a_failure_in_the_middle_is_gone_on_with(place: Place, after: int) -> None:
     before = copy.deepcopy(place.db.picture())
     place.db.fail_at = after
@@ -162,13 +163,13 @@ def test_a_failure_in_the_middle_is_gone_on_with(place: Place, after: int) -> No
         place.apply()
     assert len(_says(place)) == after + 1, "what was not begun is not remembered"
     place.db.fail_at = None
-    assert place.apply() == 6 - after
+    assert place.apply() == 7 - after
     assert place.apply() == 0
     place.remove()
     assert place.db.picture() == before
 
 
-@pytest.mark.parametrize("after", range(5))
+@pytest.mark.parametrize("after", range(6))
 def test_a_failure_in_the_middle_is_undone(place: Place, after: int) -> None:
     before = copy.deepcopy(place.db.picture())
     place.db.fail_at = after
@@ -197,6 +198,25 @@ def test_what_sacctmgr_left_out_without_a_word_is_noticed(place: Place) -> None:
     place.db._command = lambda words: None  # type: ignore[method-assign]
     with pytest.raises(SlurmSetupError, match="no failure, and yet this is still to be done: make the QOS spare"):
         place.apply()
+
+
+def test_the_plugin_is_not_put_in_while_slurmctld_refuses_what_it_would_give(place: Place) -> None:
+    """Not by the next apply either, which has nothing to change, until slurmctld knows the lists."""
+    place.db.deaf = True
+    for _ in range(2):
+        with pytest.raises(SlurmSetupError, match=r"refuses QOS backed to alice in account nlp .and 3 more.*restart"):
+            place.apply()
+        assert place.plugin.text == "site"
+    assert sum(place.paused) == 2 * 9
+    place.db.restart_slurmctld()
+    assert place.apply() == 1
+    assert place.plugin.text == "ours"
+
+
+def test_slurmctld_is_waited_for(place: Place) -> None:
+    place.db.deaf = True
+    setup = replace(place.setup, pause=lambda _: place.db.restart_slurmctld())
+    assert setup.apply(place.db.facts()) == 7
 
 
 def test_a_plugin_that_cannot_be_written_leaves_a_record(place: Place) -> None:

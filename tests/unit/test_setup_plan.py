@@ -110,6 +110,27 @@ def test_who_has_a_managed_qos_has_its_twin_and_nobody_loses_one(model, classes,
         assert set(classes.twins.values()) <= model.qos[managed].preempt
 
 
+def needed(have: set[str], classes: ClassMap) -> set[str]:
+    """The QOS that jobs may get of someone who has these."""
+    return have & {name for managed, twin in classes.twins.items() if managed in have for name in (managed, twin)}
+
+
+@given(sites(), maps, bounds, st.integers(0, 8), st.booleans())
+def test_slurmctld_refuses_nobody_what_slurmdbd_allows(model, classes, bound, done, deep) -> None:
+    """Also where the first apply broke off, and after everything was taken back; as 22.05 and as 24.11 tells it."""
+    model.deep = deep
+    before = {key: model.may(*key) for key in model.associations if key[1]}
+    changes = plan(model.facts(), classes, bound)
+    for change in changes[:done]:
+        model.do(step_of(change, "demo"))
+    record = applied(model, classes, bound, Record().with_changes(changes))
+    for key, had in before.items():
+        assert had | needed(model.may(*key), classes) <= model.slurmctld[key], key
+    taken_back(model, record)
+    for key, had in before.items():
+        assert had <= model.slurmctld[key], key
+
+
 @given(sites(), maps, bounds)
 def test_nothing_but_what_is_needed_is_given(model, classes, bound) -> None:
     """An association gets only managed QOS and twins, and the twin only where the managed one is."""
@@ -165,15 +186,16 @@ def test_no_list_has_a_qos_of_ours_when_it_is_deleted(model, classes, bound, dat
         assert stored_qos.preempt <= set(model.qos)
 
 
-def test_the_empty_site_gets_both_qos_once_at_the_top_of_each_tree() -> None:
+def test_the_empty_site_gets_both_qos_in_each_account() -> None:
     model = site()
     record = applied(model, DEFAULT, None)
     assert [step_of(c, "demo").says for c in record.changes] == [
         "make the QOS spare (spare twin of backed)",
         "make the QOS backed (work that a budget pays for)",
         "let backed preempt spare",
-        "let account bio use backed,spare",
+        "let account nlp use backed,spare",
         "let account lab use backed,spare",
+        "let account bio use backed,spare",
     ]
     assert model.may("nlp", "alice") == {"normal", "backed", "spare"}
     assert model.may("root", "root") == {"normal"}
@@ -188,12 +210,14 @@ def test_with_budgets_only_their_accounts_and_those_below_get_the_new_qos() -> N
     assert model.may("bio", "bob") == {"normal"}
 
 
-def test_a_site_that_keeps_its_normal_gets_one_twin_where_the_list_stands() -> None:
+def test_a_site_that_keeps_its_normal_gets_one_twin_in_each_account() -> None:
     model = site()
     record = applied(model, NORMAL, {"lab"})
     made = [c for c in record.changes if isinstance(c, MakeQos)]
     assert [c.name for c in made] == ["normal-spare"]
-    assert [c.key for c in record.changes if isinstance(c, LetUse)] == [("root", "", "")]
+    assert [c.key for c in record.changes if isinstance(c, LetUse)] == [
+        ("nlp", "", ""), ("lab", "", ""), ("bio", "", ""), ("root", "", "")
+    ]  # fmt: skip
     assert model.may("bio", "bob") == {"normal", "normal-spare"}
     assert model.qos["normal"].preempt == {"normal-spare"}
     assert model.qos["normal"].settings == {"priority": "0"}
