@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.cli import dump as dump_command
 from pyslurm_budget.cli import report as report_command
-from tests.counting.histories import HEADER, LONG_AGO, NIGHTS, SPARE, History, histories, open_line, windows
+from tests.counting.histories import (
+    HEADER,
+    LONG_AGO,
+    NIGHTS,
+    SPARE,
+    History,
+    Life,
+    histories,
+    open_line,
+    sacct_line,
+    windows,
+)
 from tests.counting.oracle import GROUPINGS, Row, by_piece
 from tests.counting.reporting import Site, differs
 
@@ -71,3 +82,17 @@ def test_what_still_runs_counts_until_it_was_loaded(
     monkeypatch.setattr(report_command, "host_now", lambda: LONG_AGO + 10 * day)
     found = site.report(("account",), LONG_AGO, LONG_AGO + 10 * day)
     assert {keys: row["gpu_hours"] for keys, row in found.items()} == {("lab",): 3 * 24}
+
+
+@pytest.mark.xfail(strict=True, reason="a run is reported under one flavor, whatever else it held")
+def test_a_run_with_gpus_of_two_types_is_split(site: Site) -> None:
+    """Also where some of its GPUs have no type in accounting, as none was asked for."""
+    cluster = f"c{next(_numbers)}"
+    row = Row(1, LONG_AGO, LONG_AGO, LONG_AGO + 3600, (("a100", 3), ("gpu", 2), ("h100", 1)))
+    tres = ("gres/gpu=6,gres/gpu:a100=3,gres/gpu:h100=1", "gres/gpu=6")
+    site.load(HEADER + sacct_line(row, Life(row, "1", "COMPLETED", tres), LONG_AGO + 3600), cluster=cluster)
+    totals = by_piece([row], LONG_AGO, LONG_AGO + 3600, LONG_AGO + 3600, ("flavor",))
+    found = site.report(("flavor",), LONG_AGO, LONG_AGO + 3600, cluster=cluster)
+    assert {keys: row["gpu_hours"] for keys, row in found.items()} == {
+        keys: total.gpu_seconds / 3600 for keys, total in totals.items()
+    }
