@@ -32,6 +32,11 @@ def horizons(cap: int) -> tuple[int, ...]:
     return tuple(cap * i // count for i in range(1, count + 1))
 
 
+def marks(policy: Policy, now: int) -> tuple[int, ...]:
+    """Where the window begins at the begin of each segment, ascending: the first is now - window."""
+    return tuple(now + h - policy.window for h in (0, *horizons(policy.cap)[:-1]))
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """Time that a run held GPUs: [start, end), or until now where ``end`` is ``None``; ``rate`` in thousandths."""
@@ -43,6 +48,19 @@ class Use:
     work_class: WorkClass
     start: int
     end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What ended runs held, in mGPU-s: ``amounts[i]`` since the begin of segment i's window. ``run_on`` says that it
+    was after their contracts."""
+
+    budget: str
+    user: str
+    pool: str
+    work_class: WorkClass
+    run_on: bool
+    amounts: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -118,7 +136,6 @@ class Books:
         self.policy = policy
         self.now = now
         self.grid = horizons(policy.cap)
-        self._begins = (0, *self.grid[:-1])
         self.books: dict[tuple[str, str], Book] = {}
         for (account, pool), allowance in allowances.items():
             book = Book(allowance, allowance + int(policy.overdraft * allowance))
@@ -137,22 +154,32 @@ class Books:
         """The budget and its ancestors."""
         return self.tree.path(budget)
 
+    def enter(self, history: Iterable[History]) -> None:
+        """Enter what ended runs held; what ran on after its contract counts at the site's price."""
+        for past in history:
+            if past.budget in self.tree.budgets:
+                amounts = list(past.amounts)
+                if past.run_on and past.work_class is WorkClass.BACKED and self.policy.run_on_price != 1:
+                    amounts = [int(amount * self.policy.run_on_price) for amount in amounts]
+                self._enter(past.budget, past.user, past.pool, amounts, past.work_class)
+
     def charge(self, uses: Iterable[Use]) -> None:
         """Enter the window's use: backed work is charged, spare work is only remembered for the order."""
-        window = self.policy.window
-        begins = [self.now + h - window for h in self._begins]
+        begins = marks(self.policy, self.now)
         for use in uses:
             if use.budget is None or use.budget not in self.tree.budgets:
                 continue
             end = self.now if use.end is None else min(use.end, self.now)
             amounts = [use.rate * max(0, end - max(use.start, begin)) for begin in begins]
-            if not amounts[0]:
-                continue
-            backed = use.work_class is WorkClass.BACKED
-            for name in self.path(use.budget):
-                book = self.books.get((name, use.pool))
-                if book is not None:
-                    _enter(book, use.user, amounts, backed=backed)
+            self._enter(use.budget, use.user, use.pool, amounts, use.work_class)
+
+    def _enter(self, budget: str, user: str, pool: str, amounts: list[int], work_class: WorkClass) -> None:
+        if not amounts[0]:
+            return
+        for name in self.path(budget):
+            book = self.books.get((name, pool))
+            if book is not None:
+                _enter(book, user, amounts, backed=work_class is WorkClass.BACKED)
 
     def commit(self, budget: str, pool: str, price: Price) -> None:
         """Promise a contract, of a running run (the rest of it) or of an admitted pending job: it counts at every

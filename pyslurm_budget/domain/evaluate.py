@@ -44,6 +44,7 @@ def open_books(situation: Situation) -> Books:
         sizes,
         situation.now,
     )
+    books.enter(situation.history)
     books.charge(situation.uses)
     for run in situation.runs:
         if run.work_class is WorkClass.BACKED and run.budget is not None and (run.budget, run.pool) in books.books:

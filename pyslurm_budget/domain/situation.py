@@ -13,7 +13,7 @@ from pyslurm_budget.domain.pool import PoolMap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyslurm_budget.domain.books import Use
+    from pyslurm_budget.domain.books import History, Use
     from pyslurm_budget.domain.budget import BudgetTree
     from pyslurm_budget.domain.capacity import PoolCapacity
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
@@ -67,7 +67,8 @@ class Requeued:
 class Situation:
     """What one cycle knows.
 
-    ``uses`` is the window's use of every run, cut nowhere. ``admissions`` are those of the last cycle, by ref.
+    ``uses`` is the use of every run that has not ended, cut nowhere, and ``history`` what ended ones held.
+    ``admissions`` are those of the last cycle, by ref.
     ``returning`` names pending jobs that come back with their class, first in their budget (after a drain or a node
     failure). ``requeued`` lists our requeues of the last 24 h, oldest first.
     """
@@ -79,6 +80,7 @@ class Situation:
     uses: tuple[Use, ...]
     runs: tuple[LiveRun, ...]
     capacities: Mapping[str, PoolCapacity]
+    history: tuple[History, ...] = ()
     admissions: Mapping[str, Admission] = field(default_factory=lambda: MappingProxyType({}))
     returning: frozenset[str] = frozenset()
     requeued: tuple[Requeued, ...] = ()

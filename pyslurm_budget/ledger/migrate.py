@@ -10,16 +10,19 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import inspect
+from sqlalchemy import inspect, select
 
 from pyslurm_budget.errors import LedgerError
 from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.engine import open_engine, shown, transaction
+from pyslurm_budget.ledger.rollup import Rollup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sqlalchemy import Connection, Engine
+
+USAGE_SINCE = "0002"
 
 
 def config() -> Config:
@@ -59,7 +62,15 @@ def upgrade(target: str | Engine) -> tuple[str | None, str]:
             command.upgrade(settings, "head")
         except CommandError as error:
             raise LedgerError(f"the ledger at {shown(engine.url)} cannot be upgraded: {error}") from error
+        if before is not None and before < USAGE_SINCE:
+            _count_usage(engine, connection)
     return before, newest()
+
+
+def _count_usage(engine: Engine, connection: Connection) -> None:
+    """Usage by hour of every cluster, from the runs that the ledger had before it kept that."""
+    for cluster in connection.execute(select(tables.run.c.cluster).distinct()).scalars().all():
+        Rollup(engine, cluster).rebuild_usage_in(connection)
 
 
 def require_current(engine: Engine) -> None:

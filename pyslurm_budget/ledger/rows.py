@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget.domain.model import JobState, Mode, RunKey, WorkClass
 from pyslurm_budget.domain.plan import Action, ActionKind, Admission, Reason
-from pyslurm_budget.service.ports import ContractFacts, CycleRecord, Intent, RunFacts
+from pyslurm_budget.service.ports import ContractFacts, CycleRecord, Intent, RunFacts, RunPart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,12 +20,13 @@ def run_row(cluster: str, run: RunFacts) -> dict[str, Any]:
     """Columns of a run."""
     row = {name: getattr(run, name) for name in _RUN_PLAIN}
     row |= {"cluster": cluster, "job_id": run.key.job_id, "submit": run.key.submit, "nodes": json.dumps(run.nodes)}
-    return row | {"work_class": str(run.work_class), "shadow": str(run.shadow)}
+    row |= {"work_class": str(run.work_class), "shadow": str(run.shadow), "charged_as": str(run.charged_as)}
+    return row | {"parts": json.dumps([astuple(part) for part in run.parts]) if run.parts else None}
 
 
 _RUN_PLAIN = (
     "job_ref", "account", "user", "qos", "budget", "pool", "state", "start", "end", "suspended", "gpus", "rate",
-    "unknown", "time_limit", "gpu_type",
+    "unknown", "time_limit", "gpu_type", "partition", "protected_until", "absent_since", "charged_to",
 )  # fmt: skip
 
 
@@ -36,6 +37,8 @@ def run_of(row: Row[Any]) -> RunFacts:
         key=RunKey(m["job_id"], m["submit"]),
         work_class=WorkClass(m["work_class"]),
         shadow=WorkClass(m["shadow"]),
+        charged_as=WorkClass(m["charged_as"]),
+        parts=tuple(RunPart(*part) for part in json.loads(m["parts"])) if m["parts"] else (),
         nodes=tuple(json.loads(m["nodes"])),
         **{name: m[name] for name in _RUN_PLAIN},
     )

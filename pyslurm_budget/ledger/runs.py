@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, or_, select
 
 from pyslurm_budget.ledger import rows, tables
-from pyslurm_budget.ledger.base import Base, chunks, upsert
+from pyslurm_budget.ledger.base import chunks, upsert
+from pyslurm_budget.ledger.history import Histories
+from pyslurm_budget.ledger.rollup import add_run, no_amounts
 from pyslurm_budget.service.ports import CapacitySlice, SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from sqlalchemy import Connection
 
     from pyslurm_budget.domain.model import RunKey
+    from pyslurm_budget.ledger.rollup import Amounts
     from pyslurm_budget.service.ports import ContractFacts, RunFacts
 
 SOURCE = "accounting"
@@ -27,37 +31,73 @@ MOST_DIGITS = 18  # of a job id that is looked for: more do not fit into BIGINT
 ALIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STOPPED"})
 
 
-class Facts(Base):
+class Facts(Histories):
     """The part of the ledger that says what happened."""
 
-    def save_runs(self, runs: Iterable[RunFacts], state: SyncState) -> int:
+    def save_runs(self, runs: Iterable[RunFacts], state: SyncState | None = None) -> int:
         """See :class:`pyslurm_budget.service.ports.Ledger`.
 
         The newest read wins: late and repaired rows replace what was known, since history in slurmdbd is not
-        immutable. Three things stay: what we decided ourselves (shadow class, budget), the class of a run that has
-        ended, and the whole row of an ended run against one that has no end although its state says that the run is
-        over (a row that is not complete). A row that has lost its end because the run is alive is believed.
+        immutable. What stays: what we decided ourselves (shadow class, a known budget, the contract), the class of
+        a run that has ended, and the whole row of an ended run against one that has no end although its state says
+        that the run is over (a row that is not complete). A row that has lost its end because the run is alive is
+        believed.
         """
-        with self._begin() as connection:
-            changed = sum(self._save_chunk(connection, chunk) for chunk in chunks(runs))
-            values = {"watermark": state.watermark, "as_of": state.as_of, "complete": state.complete}
-            upsert(connection, tables.sync, [{"cluster": self._cluster, "source": SOURCE, **values}])
+        amounts = no_amounts()
+        with self._changing_runs() as connection:
+            changed = sum(self._save_chunk(connection, chunk, amounts) for chunk in chunks(runs))
+            self._add_amounts(connection, amounts)
+            if state is not None:
+                values = {"watermark": state.watermark, "as_of": state.as_of, "complete": state.complete}
+                upsert(connection, tables.sync, [{"cluster": self._cluster, "source": SOURCE, **values}])
         return changed
 
-    def _save_chunk(self, connection: Connection, runs: list[RunFacts]) -> int:
+    @contextmanager
+    def _changing_runs(self) -> Iterator[Connection]:
+        """A transaction that reads runs and writes them and their usage: of two, one waits for the other."""
+        try:
+            with self._begin() as connection:
+                self._alone(connection, "runs")
+                yield connection
+        except BaseException:
+            self._groups.clear()  # ids of groups that were made in it are gone with it
+            raise
+
+    def _save_chunk(self, connection: Connection, runs: list[RunFacts], amounts: Amounts) -> int:
         known = self._known(connection, [run.key for run in runs])
         after = dict(known)
         for run in runs:
             before = after.get(run.key)
             after[run.key] = run if before is None else _merged(before, run)
-        differing = [run for key, run in after.items() if known.get(key) != run]
+        return self._write(connection, known, after.values(), amounts)
+
+    def _write(
+        self, connection: Connection, known: Mapping[RunKey, RunFacts], after: Iterable[RunFacts], amounts: Amounts
+    ) -> int:
+        """Write the rows that differ from the known ones, and note what that changes in the usage."""
+        differing = [run for run in after if known.get(run.key) != run]
+        for run in differing:
+            if run.key in known:
+                add_run(amounts, known[run.key], -1)
+            add_run(amounts, run, 1)
         upsert(connection, tables.run, [rows.run_row(self._cluster, run) for run in differing])
         return len(differing)
 
     def _known(self, connection: Connection, keys: list[RunKey]) -> dict[RunKey, RunFacts]:
+        t = tables.run
         ids = {key.job_id for key in keys}
-        query = select(tables.run).where(tables.run.c.cluster == self._cluster, tables.run.c.job_id.in_(ids))
+        query = select(t).where(t.c.cluster == self._cluster, t.c.job_id.in_(ids))
         return {run.key: run for run in map(rows.run_of, connection.execute(query))}
+
+    def mark_absent(self, keys: Iterable[RunKey], now: int) -> int:
+        """See :class:`pyslurm_budget.service.ports.Ledger`; a run that is not absent any more is as before."""
+        c, absent = tables.run.c, set(keys)
+        with self._changing_runs() as connection:
+            query = select(tables.run).where(c.cluster == self._cluster, c.end.is_(None), c.start.is_not(None))
+            known = {run.key: run for run in map(rows.run_of, connection.execute(query))}
+            after = [_missed(run, now) if key in absent else _seen(run) for key, run in known.items()]
+            self._write(connection, known, after, no_amounts())
+        return sum(run.charged_to is not None for run in after)
 
     def sync_state(self) -> SyncState | None:
         """State of the last complete read."""
@@ -77,6 +117,24 @@ class Facts(Base):
         c = tables.run.c
         return self._runs(and_(c.cluster == self._cluster, c.end.is_(None), c.start.is_not(None)))
 
+    def runs_of(self, keys: Iterable[RunKey]) -> dict[RunKey, RunFacts]:
+        """Runs by their keys."""
+        wanted = set(keys)
+        with self._read() as connection:
+            found = [self._known(connection, chunk) for chunk in chunks(wanted)]
+        return {key: run for chunk in found for key, run in chunk.items() if key in wanted}
+
+    def last_runs(self, job_ids: Iterable[int]) -> dict[int, RunFacts]:
+        """The newest run of each job that started."""
+        t = tables.run
+        last: dict[int, RunFacts] = {}
+        with self._read() as connection:
+            for chunk in chunks(set(job_ids)):
+                mine = (t.c.cluster == self._cluster, t.c.job_id.in_(chunk), t.c.start.is_not(None))
+                for row in connection.execute(select(t).where(*mine).order_by(t.c.submit)):
+                    last[row.job_id] = rows.run_of(row)
+        return last
+
     def runs_of_job(self, job_ref: str) -> tuple[RunFacts, ...]:
         """All runs of a job, oldest first."""
         c = tables.run.c
@@ -91,8 +149,10 @@ class Facts(Base):
             return tuple(map(rows.run_of, connection.execute(query)))
 
     def save_contracts(self, contracts: Iterable[ContractFacts]) -> None:
-        """Insert what is not known; a known contract only gets its outcome, once."""
-        with self._begin() as connection:
+        """Insert what is not known; a known contract only gets its outcome, once. The end of a contract is noted in
+        its run, where usage is told apart by it."""
+        amounts = no_amounts()
+        with self._changing_runs() as connection:
             for chunk in chunks(contracts):
                 known = self._contracts(connection, [c.key for c in chunk])
                 after = dict(known)
@@ -102,6 +162,11 @@ class Facts(Base):
                         after[c.key] = replace(before, outcome=c.outcome)
                 differing = [c for key, c in after.items() if known.get(key) != c]
                 upsert(connection, tables.contract, [rows.contract_row(self._cluster, c) for c in differing])
+                new = {c.key: c.protected_until for c in differing if c.key not in known}
+                runs = self._known(connection, list(new))
+                marked = [replace(run, protected_until=new[key]) for key, run in runs.items() if key in new]
+                self._write(connection, runs, marked, amounts)
+            self._add_amounts(connection, amounts)
 
     def contracts(self, keys: Iterable[RunKey] | None = None) -> tuple[ContractFacts, ...]:
         """Contracts of these runs; without keys, those without an outcome."""
@@ -143,5 +208,29 @@ def _merged(before: RunFacts, after: RunFacts) -> RunFacts:
     """The newest facts, with what stays (see ``save_runs``)."""
     if before.end is not None and after.end is None and after.state not in ALIVE:
         return before
-    work_class = after.work_class if before.end is None else before.work_class
-    return replace(after, shadow=before.shadow, budget=before.budget, work_class=work_class)
+    open_still = after.end is None
+    return replace(
+        after,
+        shadow=before.shadow,
+        budget=before.budget or after.budget,
+        partition=after.partition or before.partition,
+        work_class=after.work_class if before.end is None else before.work_class,
+        charged_as=after.charged_as if before.end is None else before.charged_as,
+        protected_until=before.protected_until,
+        absent_since=before.absent_since if open_still else None,
+        charged_to=before.charged_to if open_still else None,
+    )
+
+
+def _missed(run: RunFacts, now: int) -> RunFacts:
+    """An open run that slurmctld does not know: noted, and when that is seen again its charge ends."""
+    if run.absent_since is None:
+        return replace(run, absent_since=now)
+    limit = run.absent_since
+    if run.start is not None and run.time_limit is not None:
+        limit = min(limit, run.start + run.time_limit + run.suspended)
+    return replace(run, charged_to=max(limit, run.start or 0))
+
+
+def _seen(run: RunFacts) -> RunFacts:
+    return replace(run, absent_since=None, charged_to=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.types import TypeEngine
 
@@ -59,8 +59,48 @@ run = Table(
     _int("time_limit", null=True),
     Column("nodes", long_text(), nullable=False),
     _text("gpu_type", null=True),
+    _text("partition", null=True),
+    _text("charged_as", 10),
+    Column("parts", long_text(), nullable=True),
+    _int("protected_until", null=True),
+    _int("absent_since", null=True),
+    _int("charged_to", null=True),
     Index("run_end", "cluster", "end"),
+    Index("run_start", "cluster", "start"),
+    Index("run_protected", "cluster", "protected_until"),
     Index("run_ref", "cluster", "job_ref"),
+    **_BINARY,
+)
+
+usage_group = Table(
+    "usage_group",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    _text("cluster", 40),
+    _text("digest", 64),
+    _text("budget", null=True),
+    _text("account"),
+    _text("user"),
+    _text("qos"),
+    _text("pool", null=True),
+    _text("flavor", null=True),
+    _text("charged_as", 10),
+    Column("run_on", Boolean, nullable=False),
+    UniqueConstraint("cluster", "digest", name="usage_group_digest"),
+    **_BINARY,
+)
+
+usage_hour = Table(
+    "usage_hour",
+    metadata,
+    _text("cluster", 40, key=True),
+    _int("span", key=True),
+    _int("at", key=True),
+    _int("group_id", key=True),
+    _int("gpu_seconds"),
+    _int("charge"),
+    _int("gpus_at"),
+    _int("rate_at"),
     **_BINARY,
 )
 
@@ -177,6 +217,70 @@ capacity = Table(
     _int("gpu_seconds"),
     _int("covered"),
     _int("gpus"),
+    **_BINARY,
+)
+
+demand = Table(
+    "demand",
+    metadata,
+    _text("cluster", 40, key=True),
+    _text("pool", key=True),
+    _text("account", key=True),
+    _int("hour", key=True),
+    _int("running"),
+    _int("pending"),
+    _int("covered"),
+    **_BINARY,
+)
+
+node_event = Table(
+    "node_event",
+    metadata,
+    _text("cluster", 40, key=True),
+    _text("node", key=True),
+    _int("start", key=True),
+    _int("end", null=True),
+    _text("state", 40),
+    Column("reason", long_text(), nullable=False),
+    Index("node_event_end", "cluster", "end"),
+    **_BINARY,
+)
+
+reservation = Table(
+    "reservation",
+    metadata,
+    _text("cluster", 40, key=True),
+    _int("id", key=True),
+    _int("start", key=True),
+    _text("name"),
+    _int("end", null=True),
+    Column("accounts", long_text(), nullable=False),
+    _text("flags"),
+    Column("nodes", long_text(), nullable=False),
+    Column("gpus", long_text(), nullable=False),
+    Index("reservation_end", "cluster", "end"),
+    **_BINARY,
+)
+
+entry = Table(
+    "entry",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    _text("cluster", 40),
+    _int("at"),
+    _text("kind", 20),
+    _text("account"),
+    _text("pool"),
+    _int("amount"),
+    _int("begin"),
+    _int("end", null=True),
+    _int("job_id", null=True),
+    _int("submit", null=True),
+    _int("reverses", null=True),
+    _text("who"),
+    Column("why", long_text(), nullable=False),
+    Index("entry_begin", "cluster", "begin"),
+    UniqueConstraint("cluster", "kind", "job_id", "submit", name="entry_once"),
     **_BINARY,
 )
 

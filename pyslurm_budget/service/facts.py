@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
@@ -10,7 +10,8 @@ from pyslurm_budget.domain.candidate import contract_of
 from pyslurm_budget.domain.model import MILLI, JobState, WorkClass
 from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.domain.situation import LiveRun
-from pyslurm_budget.service.ports import ContractFacts, RunFacts
+from pyslurm_budget.service.pieces import pieces
+from pyslurm_budget.service.ports import ContractFacts, RunFacts, RunPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,6 +43,7 @@ class FactMaker:
         unknown = NO_GPUS_ACCOUNTED if record.tres.gpus is None else None
         if pool is None and unknown is None:
             return None
+        rate = self._rate(record.nodes, record.tres)
         return RunFacts(
             key=record.key,
             job_ref=record.job_ref,
@@ -55,13 +57,16 @@ class FactMaker:
             end=record.end,
             suspended=record.suspended,
             gpus=record.tres.gpus,
-            rate=self._rate(record.nodes, record.tres),
+            rate=rate,
             work_class=self.class_of(record.qos),
             shadow=shadow,
             unknown=unknown,
             time_limit=record.time_limit,
             nodes=record.nodes,
             gpu_type=flavor,
+            partition=record.partition or None,
+            charged_as=self.class_of(record.qos),
+            parts=self._parts(record.tres, rate),
         )
 
     def from_job(self, job: Job, shadow: WorkClass) -> RunFacts | None:
@@ -70,6 +75,7 @@ class FactMaker:
         pool, flavor = self._pool(nodes, job.held_tres)
         if job.start is None or pool is None:
             return None
+        rate = self._rate(nodes, job.held_tres)
         return RunFacts(
             key=job.key,
             job_ref=job.ref,
@@ -83,12 +89,15 @@ class FactMaker:
             end=None,
             suspended=0,
             gpus=job.held_tres.gpus,
-            rate=self._rate(nodes, job.held_tres),
+            rate=rate,
             work_class=self.class_of(job.qos),
             shadow=shadow,
             time_limit=job.time_limit,
             nodes=nodes,
             gpu_type=flavor,
+            partition=job.partitions[0] if job.partitions else None,
+            charged_as=self.class_of(job.qos),
+            parts=self._parts(job.held_tres, rate),
         )
 
     def class_of(self, qos: str) -> WorkClass:
@@ -103,6 +112,19 @@ class FactMaker:
         if pool is None and (typed is not None or tres.gpus):
             pool = self.pools.pool_of_flavor(typed)
         return pool, by_node or typed
+
+    def _parts(self, tres: Tres, rate: int) -> tuple[RunPart, ...]:
+        """The parts of a run with GPUs of several types; its charge is split by GPUs, the rest is the first's."""
+        held = sorted((kind, count) for kind, count in tres.gpus_by_type.items() if count)
+        total = sum(count for _, count in held)
+        if len(held) < 2 or total != tres.gpus:
+            return ()
+        rates = [rate * count // total for _, count in held]
+        rates[0] += rate - sum(rates)
+        return tuple(
+            RunPart(self.pools.pool_of_flavor(kind), kind, count, part)
+            for (kind, count), part in zip(held, rates, strict=True)
+        )
 
     def _rate(self, nodes: tuple[str, ...], tres: Tres) -> int:
         """Charged GPUs in thousandths: by the largest part of the nodes, where they are known."""
@@ -198,24 +220,18 @@ def live_runs(
     return tuple(found)
 
 
-def uses_of(
-    run: RunFacts, contract: ContractFacts | None, *, enforcing: bool, live: bool, now: int, run_on: Fraction
-) -> tuple[Use, ...]:
-    """The use of a run, uncut; in two parts where the site prices what runs on after the contract differently.
-
-    A row that stays open while slurmctld has no such run counts to its time limit at most.
-    """
-    if run.pool is None or run.start is None:
-        return ()
-    end = run.end
-    if end is None and not live and run.time_limit is not None and run.start + run.time_limit < now:
-        end = run.start + run.time_limit
-    work_class = run.work_class if enforcing else run.shadow
-    whole = Use(run.budget, run.user, run.pool, run.rate, work_class, run.start, end)
-    if run_on == 1 or contract is None or work_class is WorkClass.SPARE:
-        return (whole,)
-    split = contract.protected_until if end is None else min(contract.protected_until, end)
-    return (
-        replace(whole, end=min(split, now)),
-        replace(whole, start=min(split, now), rate=int(run.rate * run_on)),
-    )
+def uses_of(run: RunFacts, *, enforcing: bool, live: bool, now: int, run_on: Fraction) -> tuple[Use, ...]:
+    """The use of a run that has not ended, uncut; in two parts where the site prices differently what runs on after
+    the contract. A row that stays open while slurmctld has no such run counts to its time limit at most."""
+    end = run.charged_to
+    if end is None and not live and run.time_limit is not None and run.start is not None:
+        limit = run.start + run.time_limit
+        end = limit if limit < now else None
+    found: list[Use] = []
+    for piece in pieces(run, now if end is None else end, run.work_class if enforcing else run.shadow):
+        group = piece.group
+        backed_run_on = group.run_on and group.charged_as is WorkClass.BACKED
+        rate = int(piece.rate * run_on) if backed_run_on else piece.rate
+        if group.pool is not None:
+            found.append(Use(group.budget, group.user, group.pool, rate, group.charged_as, piece.begin, piece.end))
+    return tuple(found)

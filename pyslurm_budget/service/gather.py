@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.books import marks
 from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, pool_capacity
 from pyslurm_budget.domain.evaluate import open_books
@@ -46,35 +47,49 @@ class Gatherer:
         self._tree = BudgetTree({b.account: b for b in ledger.budgets()})
         self._pools = PoolMap(policy.pools, snapshot.nodes, snapshot.partitions)
         self._maker = FactMaker(policy, self._tree, snapshot, self._pools)
+        self._unsaved: dict[RunKey, RunFacts] = {}
         self._admissions: dict[str, Admission] = {a.ref: a for a in ledger.admissions()}
         if ledger.get(INSTALLED) is None:
             ledger.put(INSTALLED, str(snapshot.now))
 
-    def sync(self) -> tuple[int, dict[RunKey, RunFacts]]:
-        """Read accounting; returns how many rows changed, and the runs that overlap the window."""
+    def sync(self) -> int:
+        """Read accounting; returns how many rows changed."""
         return self._reader().run(self._books)
 
     def _reader(self) -> Sync:
-        return Sync(self._accounting, self._ledger, self._maker, self._mode, self._admissions, self._snapshot.now)
+        installed, now = int(self._ledger.get(INSTALLED) or self._snapshot.now), self._snapshot.now
+        return Sync(self._accounting, self._ledger, self._maker, self._mode, self._admissions, installed, now)
 
-    def without_accounting(self) -> dict[RunKey, RunFacts]:
-        """The runs as far as they are known while slurmdbd does not answer."""
-        return self._reader().without_accounting()
+    def without_accounting(self) -> None:
+        """Go on with the runs as far as they are known, while slurmdbd does not answer."""
+        self._unsaved = self._reader().not_known()
 
-    def situation(self, runs: dict[RunKey, RunFacts]) -> Situation:
+    def ended(self, key: RunKey) -> str | None:
+        """The state in which a run ended; ``None`` if it has not, or is not known."""
+        run = self._ledger.runs_of([key]).get(key)
+        return None if run is None or run.end is None else run.state
+
+    def situation(self) -> Situation:
         """Freeze the contracts of new runs, note how those of ended ones ended, and put everything together."""
         requeues = self._ledger.intents(since=self._snapshot.now - DAY, kinds=REQUEUES)
-        contracts = self._contracts(runs, requeues)
-        if self._policy.run_on_price != 1:
-            contracts = {c.key: c for c in self._ledger.contracts(runs)} | contracts
+        known = {c.key: c for c in self._ledger.contracts()}
+        runs = self._runs([*known, *(intent.action.key for intent in requeues)])
+        contracts = self._contracts(runs, known, requeues)
         return self._situation(runs, contracts, requeues)
+
+    def _runs(self, keys: Iterable[RunKey]) -> dict[RunKey, RunFacts]:
+        """The runs that are open or live, and those of the given keys."""
+        live = [job.key for job in self._snapshot.jobs if job.state in LIVE]
+        known = {run.key: run for run in self._ledger.open_runs()}
+        missing = {*keys, *live} - known.keys()
+        return {**self._unsaved, **known, **self._ledger.runs_of(missing)}
 
     def _situation(
         self, runs: dict[RunKey, RunFacts], contracts: dict[RunKey, ContractFacts], requeues: Iterable[Intent]
     ) -> Situation:
-        enforcing = self._mode is Mode.ENFORCE
+        enforcing, now = self._mode is Mode.ENFORCE, self._snapshot.now
         live = {job.key for job in self._snapshot.jobs if job.state in LIVE}
-        uses = [use for run in runs.values() for use in self._uses(run, contracts, live)]
+        uses = [use for run in runs.values() if run.end is None for use in self._uses(run, contracts, live)]
         past = [self._requeued(intent, runs) for intent in requeues if intent.state in STOPPED]
         counts: dict[str, int] = {}
         for entry in past:
@@ -88,31 +103,35 @@ class Gatherer:
             runs=live_runs(self._snapshot.jobs, runs, contracts, enforcing=enforcing, requeues=counts),
             capacities=self._capacities(),
             admissions=self._admissions,
-            returning=self._returning(runs, past),
+            history=self._ledger.history(marks(self._policy, now), now),
+            returning=self._returning(past),
             requeued=tuple(past),
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
 
     def _uses(self, run: RunFacts, contracts: dict[RunKey, ContractFacts], live: set[RunKey]) -> tuple[Use, ...]:
+        contract = contracts.get(run.key)
+        if contract is not None:
+            run = replace(run, protected_until=contract.protected_until)
         return uses_of(
             run,
-            contracts.get(run.key),
             enforcing=self._mode is Mode.ENFORCE,
             live=run.key in live,
             now=self._snapshot.now,
             run_on=self._policy.run_on_price,
         )
 
-    def _books(self, runs: Iterable[RunFacts]) -> Books:
+    def _books(self) -> Books:
         """Books of this moment from the runs that are known so far."""
-        found = {run.key: run for run in runs}
-        contracts = {c.key: c for c in self._ledger.contracts([k for k, r in found.items() if r.end is None])}
-        return open_books(self._situation(found, contracts, ()))
+        runs = self._runs(())
+        contracts = {c.key: c for c in self._ledger.contracts([k for k, r in runs.items() if r.end is None])}
+        return open_books(self._situation(runs, contracts, ()))
 
-    def _contracts(self, runs: dict[RunKey, RunFacts], requeues: Iterable[Intent]) -> dict[RunKey, ContractFacts]:
+    def _contracts(
+        self, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], requeues: Iterable[Intent]
+    ) -> dict[RunKey, ContractFacts]:
         """Contracts of all live runs; new ones are frozen and saved, and outcomes of ended ones noted."""
         ours = {intent.action.key for intent in requeues if intent.state in STOPPED}
-        known = {c.key: c for c in self._ledger.contracts()}
         ended: list[ContractFacts] = []
         for contract in known.values():
             run = runs.get(contract.key)
@@ -178,17 +197,15 @@ class Gatherer:
             nodes=action.nodes,
         )
 
-    def _returning(self, runs: dict[RunKey, RunFacts], past: Iterable[Requeued]) -> frozenset[str]:
+    def _returning(self, past: Iterable[Requeued]) -> frozenset[str]:
         """Pending jobs whose last run was backed and ended by a node failure, or was moved for a drain."""
         drained = {entry.key for entry in past if entry.kind is ActionKind.DRAIN}
-        last: dict[str, RunFacts] = {}
-        for run in runs.values():
-            if run.job_ref not in last or run.key.submit > last[run.job_ref].key.submit:
-                last[run.job_ref] = run
+        again = [job for job in self._snapshot.jobs if job.state is JobState.PENDING and job.restarts > 0]
+        last = self._ledger.last_runs(job.key.job_id for job in again)
         found: set[str] = set()
-        for job in self._snapshot.jobs:
-            run_before = last.get(job.ref)
-            if job.state is not JobState.PENDING or run_before is None or run_before.key.submit >= job.key.submit:
+        for job in again:
+            run_before = last.get(job.key.job_id)
+            if run_before is None or run_before.key.submit >= job.key.submit:
                 continue
             backed = self._class(run_before) is WorkClass.BACKED
             if backed and (run_before.state == "NODE_FAIL" or run_before.key in drained):

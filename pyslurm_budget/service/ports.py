@@ -8,13 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pyslurm_budget.domain.model import WorkClass
 from pyslurm_budget.service.usage import UsageLedger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pyslurm_budget.domain.books import History
     from pyslurm_budget.domain.budget import Budget
-    from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot, WorkClass
+    from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot
     from pyslurm_budget.domain.plan import Action, Admission, Plan
 
 
@@ -80,12 +82,27 @@ class Accounting(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RunPart:
+    """What a run held of one pool and flavor: raw GPUs, and charged ones in thousandths."""
+
+    pool: str | None
+    flavor: str | None
+    gpus: int
+    rate: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """One run as the ledger counts it.
 
     ``rate`` is the charged GPUs in thousandths, ``gpus`` the raw ones (``None``: unknown, and ``unknown`` says why).
-    ``work_class`` is the class by the run's QOS, ``shadow`` the one it would have had. ``contract`` is the frozen
-    minimum runtime in seconds; ``protected_until`` its end. ``budget`` is the paying budget, ``None`` for none.
+    ``work_class`` is the class by the run's QOS, ``shadow`` the one it would have had, and ``charged_as`` the one
+    that counts: the shadow of a run that ended while we only observed, else the class by QOS. ``parts`` is given
+    where there are several: GPUs of more than one flavor. ``budget`` is the paying budget, ``None`` for none.
+
+    The ledger sets the rest itself: ``protected_until`` is the end of the frozen contract; ``absent_since`` the first
+    sync at which accounting had the run open although slurmctld did not know it, and ``charged_to`` where the charge
+    of such a run ends (a runaway row).
     """
 
     key: RunKey
@@ -107,6 +124,12 @@ class RunFacts:
     time_limit: int | None = None
     nodes: tuple[str, ...] = ()
     gpu_type: str | None = None
+    partition: str | None = None
+    charged_as: WorkClass = WorkClass.BACKED
+    parts: tuple[RunPart, ...] = ()
+    protected_until: int | None = None
+    absent_since: int | None = None
+    charged_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +218,10 @@ class Ledger(UsageLedger, Protocol):
     def drop_lease(self, holder: str) -> None:
         """Give the lease back."""
 
-    def save_runs(self, runs: Iterable[RunFacts], state: SyncState) -> int:
-        """Upsert runs by key and move the watermark, in one transaction; returns how many rows changed. The shadow
-        class and the budget of a known run are kept as they were first written; an ended run's class too."""
+    def save_runs(self, runs: Iterable[RunFacts], state: SyncState | None = None) -> int:
+        """Upsert runs by key, keep the usage by hour exact, and move the watermark (not without a state), in one
+        transaction; returns how many rows changed. The shadow class and the budget of a known run are kept as they
+        were first written; an ended run's class too."""
 
     def sync_state(self) -> SyncState | None:
         """State of the last complete read, ``None`` before the first."""
@@ -207,6 +231,19 @@ class Ledger(UsageLedger, Protocol):
 
     def open_runs(self) -> tuple[RunFacts, ...]:
         """Runs that started and have no end."""
+
+    def runs_of(self, keys: Iterable[RunKey]) -> Mapping[RunKey, RunFacts]:
+        """Runs by their keys; those that are not known are left out."""
+
+    def last_runs(self, job_ids: Iterable[int]) -> Mapping[int, RunFacts]:
+        """The newest run of each of these jobs (raw ids) that started; those without one are left out."""
+
+    def history(self, marks: Sequence[int], now: int) -> tuple[History, ...]:
+        """What *ended* runs held in [mark, now) for each of the ascending marks, by budget, user, pool and class."""
+
+    def mark_absent(self, keys: Iterable[RunKey], now: int) -> int:
+        """Note open runs that slurmctld does not know. Seen so twice, a run is charged until it was first missed, or
+        to its time limit if that is earlier. Returns how many are at that point."""
 
     def runs_of_job(self, job_ref: str) -> tuple[RunFacts, ...]:
         """All runs of a job, oldest first. ``job_ref`` is a raw id or a readable one."""

@@ -23,9 +23,9 @@ from pyslurm_budget.service.tabledata import published
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyslurm_budget.domain.model import RunKey, Snapshot
+    from pyslurm_budget.domain.model import Snapshot
     from pyslurm_budget.domain.policy import Policy
-    from pyslurm_budget.service.ports import Accounting, Commands, Ledger, LiveCluster, Publisher, RunFacts
+    from pyslurm_budget.service.ports import Accounting, Commands, Ledger, LiveCluster, Publisher
 
 GENERATION = "generation"
 BREAKER = "breaker"
@@ -112,7 +112,7 @@ class Reconciler:
         ports.ledger.take_lease(self._settings.holder, now, now + self._settings.lease_seconds)
         try:
             snapshot = ports.live.snapshot()
-            return self._gatherer(snapshot, Mode.OBSERVE).sync()[0]
+            return self._gatherer(snapshot, self._effective_mode(apply=False)).sync()
         finally:
             self.close()
 
@@ -151,7 +151,7 @@ class Reconciler:
         if mode is Mode.ENFORCE and ports.ledger.get(ENFORCED_SINCE) is None:
             ports.ledger.put(ENFORCED_SINCE, str(snapshot.now))
         try:
-            changed, runs = gatherer.sync()
+            changed = gatherer.sync()
         except SlurmdbdError:
             if apply and mode is Mode.ENFORCE:
                 timer.begin("drain")
@@ -160,10 +160,9 @@ class Reconciler:
         ports.ledger.save_class_map(self._settings.policy.classes.twins, snapshot.now)
         timer.begin("settle")
         applier = Applier(ports.live, ports.commands, ports.ledger, self._settings.policy, self._step)
-        ended = self._ended(runs)
-        closed = applier.settle_open(snapshot.jobs, ended, snapshot.now) if apply else ()
+        closed = applier.settle_open(snapshot.jobs, gatherer.ended, snapshot.now) if apply else ()
         timer.begin("budgets")
-        situation = gatherer.situation(runs)
+        situation = gatherer.situation()
         timer.begin("plan")
         evaluation = evaluate(situation, halted=self._halted(situation, mode, apply=apply))
         plan = evaluation.plan
@@ -174,7 +173,7 @@ class Reconciler:
         generation = self._publish(timer, situation, evaluation, cycle, apply=apply)
         if apply and mode is Mode.ENFORCE:
             timer.begin("apply")
-            closed += applier.apply(cycle, plan.actions, ended, snapshot.now)
+            closed += applier.apply(cycle, plan.actions, gatherer.ended, snapshot.now)
         else:
             ports.ledger.record_plan(cycle, plan)
         timer.end()
@@ -186,21 +185,14 @@ class Reconciler:
         """While slurmdbd does not answer nobody is demoted or displaced and the last table stays; but nodes are
         emptied: that needs only the live runs, and contracts that are known (a run without one is left alone)."""
         ports = self._ports
-        runs = gatherer.without_accounting()
+        gatherer.without_accounting()
         applier = Applier(ports.live, ports.commands, ports.ledger, self._settings.policy, self._step)
-        situation = gatherer.situation(runs)
+        situation = gatherer.situation()
         if self._halted(situation, Mode.ENFORCE, apply=True) is None:
             applier.apply(cycle, drains(situation), None, snapshot.now)
 
     def _gatherer(self, snapshot: Snapshot, mode: Mode) -> Gatherer:
         return Gatherer(self._ports.accounting, self._ports.ledger, self._settings.policy, mode, snapshot)
-
-    def _ended(self, runs: Mapping[RunKey, RunFacts]) -> Callable[[RunKey], str | None]:
-        def ended(key: RunKey) -> str | None:
-            run = runs.get(key)
-            return None if run is None or run.end is None else run.state
-
-        return ended
 
     def _halted(self, situation: Situation, mode: Mode, *, apply: bool) -> Reason | None:
         """Why nothing may be done in this cycle, if so: classes are still computed, recorded and published."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Price
@@ -12,7 +13,7 @@ from pyslurm_budget.service.facts import LIVE
 from pyslurm_budget.service.ports import SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyslurm_budget.domain.books import Books
     from pyslurm_budget.domain.model import Job, RunKey
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Rows reach slurmdbd late (its agent queue), so each read begins a little before the end of the last one...
 OVERLAP = 600
+BATCH = 5000
 # ...and the whole window is read again once a day, because history in slurmdbd is not immutable.
 DAY = 24 * 3600
 WHOLE_READ = "whole-read"
@@ -37,34 +39,58 @@ class Sync:
     maker: FactMaker
     mode: Mode
     admissions: Mapping[str, Admission]
+    installed: int
     now: int
 
-    def run(self, open_books: Callable[[Iterable[RunFacts]], Books]) -> tuple[int, dict[RunKey, RunFacts]]:
-        """Read, judge the shadow class of runs that nobody saw waiting, and save; returns how many rows changed and
-        every run that overlaps the window. ``open_books`` makes the books of this moment from the given runs."""
-        window = self.maker.policy.window
+    def run(self, open_books: Callable[[], Books]) -> int:
+        """Read, judge the shadow class of runs that nobody saw waiting, and save; returns how many rows changed.
+
+        Rows are saved in batches, and the watermark moves with the last: a read that is cut short is done again, and
+        what it had saved is right already. ``open_books`` makes the books of this moment from the ledger.
+        """
         live = {job.key: job for job in self.maker.snapshot.jobs if job.state in LIVE and job.start is not None}
-        known = {run.key: run for run in self.ledger.runs_between(self.now - window - DAY, self.now + 1)}
         begin, whole = self._since(frozenset(live))
-        fresh, unseen = self._read(begin, live, known)
+        unseen: dict[RunKey, RunFacts] = {}
+        read: set[RunKey] = set()
+        changed = 0
+        rows = self.accounting.runs(begin, self.now + DAY)
+        while batch := list(islice(rows, BATCH)):
+            facts = [f for record in batch if (f := self.maker.from_record(record, WorkClass.BACKED)) is not None]
+            read.update(fact.key for fact in facts if fact.key in live)
+            changed += self.ledger.save_runs(self._sorted(facts, unseen))
+        last = self._sorted(self._not_accounted(live, read), unseen)
         if unseen:
-            books = open_books({**known, **fresh}.values())
-            fresh.update(self._judged(unseen, live, books))
-        changed = self.ledger.save_runs(fresh.values(), SyncState(watermark=self.now, as_of=self.now, complete=True))
+            changed += self.ledger.save_runs(last)
+            last = list(self._judged(unseen, live, open_books()).values())
+        changed += self.ledger.save_runs(last, SyncState(watermark=self.now, as_of=self.now, complete=True))
+        self._note_absent()
         if whole:
             self.ledger.put(WHOLE_READ, str(self.now))
-        return changed, {run.key: run for run in self.ledger.runs_between(self.now - window, self.now + 1)}
+        return changed
 
-    def without_accounting(self) -> dict[RunKey, RunFacts]:
-        """Every run that overlaps the window as far as it is known, where accounting cannot be read: what the ledger
-        has, and the live runs. Nothing is written, so the watermark stays where it was."""
-        known = {run.key: run for run in self.ledger.runs_between(self.now - self.maker.policy.window, self.now + 1)}
-        for job in self.maker.snapshot.jobs:
-            if job.state in LIVE and job.key not in known:
-                fact = self.maker.from_job(job, WorkClass.BACKED)
-                if fact is not None:
-                    known[job.key] = fact
-        return known
+    def not_known(self) -> dict[RunKey, RunFacts]:
+        """Live runs that the ledger does not have, where accounting cannot be read. Nothing is written, so the
+        watermark stays where it was."""
+        live = [job for job in self.maker.snapshot.jobs if job.state in LIVE]
+        known = self.ledger.runs_of(job.key for job in live)
+        facts = [self.maker.from_job(job, WorkClass.BACKED) for job in live if job.key not in known]
+        return {fact.key: fact for fact in facts if fact is not None}
+
+    def _note_absent(self) -> None:
+        """Note the runs that accounting has open although slurmctld has no such job."""
+        there = {job.key for job in self.maker.snapshot.jobs}
+        open_runs = self.ledger.open_runs()
+        absent = [run.key for run in open_runs if run.key not in there]
+        if absent or any(run.absent_since is not None for run in open_runs):
+            self.ledger.mark_absent(absent, self.now)
+
+    def _not_accounted(self, live: Mapping[RunKey, Job], read: Collection[RunKey]) -> list[RunFacts]:
+        """Live runs that accounting does not show yet."""
+        missing = [job for key, job in live.items() if key not in read]
+        known = self.ledger.runs_of(job.key for job in missing)
+        open_still = [job for job in missing if job.key not in known or known[job.key].end is None]
+        facts = [self.maker.from_job(job, WorkClass.BACKED) for job in open_still]
+        return [fact for fact in facts if fact is not None]
 
     def _since(self, live: frozenset[RunKey]) -> tuple[int, bool]:
         """Where to read from, and whether that is the whole window. Runs that the ledger has open and slurmctld no
@@ -76,48 +102,29 @@ class Sync:
         dangling = [run.start for run in self.ledger.open_runs() if run.key not in live and run.start is not None]
         return max(min([state.watermark - OVERLAP, *dangling]), oldest), False
 
-    def _read(
-        self, begin: int, live: Mapping[RunKey, Job], known: Mapping[RunKey, RunFacts]
-    ) -> tuple[dict[RunKey, RunFacts], dict[RunKey, RunFacts]]:
-        """Facts of accounting and of the live runs that it does not show yet: those with a class, and the unseen."""
-        fresh: dict[RunKey, RunFacts] = {}
-        unseen: dict[RunKey, RunFacts] = {}
-        installed = int(self.ledger.get(INSTALLED) or self.now)
-        for record in self.accounting.runs(begin, self.now + DAY):
-            fact = self.maker.from_record(record, WorkClass.BACKED)
-            if fact is not None:
-                self._sort(fact, known, installed, fresh, unseen)
-        for key, job in live.items():
-            if key not in fresh and key not in unseen:
-                fact = self.maker.from_job(job, WorkClass.BACKED)
-                if fact is not None and (key not in known or known[key].end is None):
-                    self._sort(fact, known, installed, fresh, unseen)
-        return fresh, unseen
+    def _sorted(self, facts: Iterable[RunFacts], unseen: dict[RunKey, RunFacts]) -> list[RunFacts]:
+        """The facts with the class that counts; those whose shadow class is not known yet go to the unseen."""
+        facts = list(facts)
+        if self.mode is Mode.ENFORCE:
+            return [replace(fact, shadow=fact.work_class, charged_as=fact.work_class) for fact in facts]
+        known = self.ledger.runs_of(fact.key for fact in facts)
+        found: list[RunFacts] = []
+        for fact in facts:
+            shadow = self._shadow(fact, known)
+            if shadow is None:
+                unseen[fact.key] = fact
+            else:
+                found.append(replace(fact, shadow=shadow, charged_as=shadow))
+        return found
 
-    def _sort(
-        self,
-        fact: RunFacts,
-        known: Mapping[RunKey, RunFacts],
-        installed: int,
-        fresh: dict[RunKey, RunFacts],
-        unseen: dict[RunKey, RunFacts],
-    ) -> None:
-        shadow = self._shadow(fact, known, installed)
-        if shadow is None:
-            unseen[fact.key] = fact
-        else:
-            fresh[fact.key] = replace(fact, shadow=shadow)
-
-    def _shadow(self, fact: RunFacts, known: Mapping[RunKey, RunFacts], installed: int) -> WorkClass | None:
+    def _shadow(self, fact: RunFacts, known: Mapping[RunKey, RunFacts]) -> WorkClass | None:
         """The class that the run would have had: as first written, else as we had decided while it waited."""
         if fact.key in known:
             return known[fact.key].shadow
-        if self.mode is Mode.ENFORCE:
-            return fact.work_class
         admission = self.admissions.get(fact.job_ref)
         if admission is not None and admission.key.submit == fact.key.submit:
             return admission.work_class
-        return WorkClass.BACKED if (fact.start or 0) < installed else None
+        return WorkClass.BACKED if (fact.start or 0) < self.installed else None
 
     def _judged(
         self, unseen: Mapping[RunKey, RunFacts], live: Mapping[RunKey, Job], books: Books
@@ -126,7 +133,8 @@ class Sync:
         judged: dict[RunKey, RunFacts] = {}
         for key, fact in sorted(unseen.items(), key=lambda item: (item[1].start or 0, item[0])):
             backed = self._would_be_backed(fact, live.get(key), books)
-            judged[key] = replace(fact, shadow=WorkClass.BACKED if backed else WorkClass.SPARE)
+            shadow = WorkClass.BACKED if backed else WorkClass.SPARE
+            judged[key] = replace(fact, shadow=shadow, charged_as=shadow)
         return judged
 
     def _would_be_backed(self, fact: RunFacts, job: Job | None, books: Books) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyslurm_budget.domain.budget import Budget, ShareSince
 from pyslurm_budget.domain.model import JobState, RunKey, WorkClass
 from pyslurm_budget.domain.plan import Action, ActionKind, Admission, Reason
-from pyslurm_budget.service.ports import RunFacts
+from pyslurm_budget.service.ports import RunFacts, RunPart
 
 T = TypeVar("T")
 
@@ -20,6 +20,17 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 )
 NUMBERS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 TIMES = st.integers(min_value=0, max_value=2**40)
+# Two months, on whole hours more often than chance would have it; and GPUs of which a run may have many.
+MOMENTS = st.integers(0, 60 * 24).map(lambda hour: 1_700_000_000 - 800 + hour * 3600) | st.integers(
+    1_700_000_000, 1_705_000_000
+)
+GPUS = st.integers(0, 10_000)
+RATES = st.integers(0, 10_000_000)
+PARTS = st.lists(
+    st.builds(RunPart, st.sampled_from(["a100", "v100", None]), st.sampled_from(["a100", "v100", None]), GPUS, RATES),
+    min_size=2,
+    max_size=3,
+).map(tuple)
 
 
 def optional(values: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
@@ -84,15 +95,18 @@ def facts(keys: st.SearchStrategy[RunKey]) -> st.SearchStrategy[RunFacts]:
         budget=optional(NAMES),
         pool=optional(NAMES),
         state=st.sampled_from(["PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "PREEMPTED", "CANCELLED"]),
-        start=optional(TIMES),
-        end=optional(TIMES),
+        start=optional(MOMENTS),
+        end=optional(MOMENTS),
         suspended=NUMBERS,
-        gpus=optional(NUMBERS),
-        rate=NUMBERS,
+        gpus=optional(GPUS),
+        rate=RATES,
         work_class=CLASSES,
         shadow=CLASSES,
         unknown=optional(NAMES),
         time_limit=optional(NUMBERS),
         nodes=st.lists(NAMES, max_size=3).map(tuple),
         gpu_type=optional(NAMES),
+        partition=optional(NAMES),
+        charged_as=CLASSES,
+        parts=st.just(()) | PARTS,
     )

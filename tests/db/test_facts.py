@@ -48,12 +48,14 @@ def test_the_watermark_moves_with_the_rows(ledger: SqlLedger) -> None:
     assert ledger.sync_state() == later
 
 
-def test_the_shadow_class_and_the_budget_are_kept_as_first_written(ledger: SqlLedger) -> None:
+def test_the_shadow_class_and_a_known_budget_are_kept_as_first_written(ledger: SqlLedger) -> None:
     first = run(shadow=WorkClass.SPARE, budget=None)
     ledger.save_runs([first], STATE)
     newer = run(shadow=WorkClass.BACKED, budget="bio", rate=8000, qos="spare", work_class=WorkClass.SPARE)
     ledger.save_runs([newer], STATE)
-    assert only(ledger) == replace(newer, shadow=WorkClass.SPARE, budget=None)
+    assert only(ledger) == replace(newer, shadow=WorkClass.SPARE)
+    ledger.save_runs([replace(newer, budget="nlp")], STATE)
+    assert only(ledger) == replace(newer, shadow=WorkClass.SPARE)
 
 
 def test_the_class_is_kept_once_the_run_has_ended(ledger: SqlLedger) -> None:
@@ -120,7 +122,7 @@ def test_a_cluster_sees_nothing_of_another(opened: Callable[[str], SqlLedger]) -
     ours.save_runs([run(7)], STATE)
     ours.save_contracts([contract(7)])
     theirs.save_runs([run(7, rate=1)], replace(STATE, watermark=5))
-    assert (ours.open_runs(), ours.sync_state()) == ((run(7),), STATE)
+    assert (ours.open_runs(), ours.sync_state()) == ((run(7, protected_until=3800),), STATE)
     assert theirs.contracts() == ()
 
 
@@ -149,7 +151,7 @@ def test_rows_are_written_many_at_a_time(ledger: SqlLedger) -> None:
     counted: list[str] = []
     event.listen(ledger._engine, "before_execute", lambda *a: counted.append("x"))
     assert ledger.save_runs(runs, STATE) == 5000
-    assert len(counted) == 2 * 10 + 1
+    assert len(counted) == 1 + 2 * 10 + 1  # the lock, two a chunk, the watermark
     assert len(ledger.runs_between(0, 900)) == 5000
 
 

@@ -37,6 +37,7 @@ class Fresh:
 
     def __call__(self) -> SqlLedger:
         self._ledger._cluster = new_cluster()
+        self._ledger._groups.clear()
         return self._ledger
 
     def close(self) -> None:
@@ -64,11 +65,18 @@ def _told(batches: list[list[RunFacts]]) -> dict[RunKey, RunFacts]:
             good.append(run)
     told = {}
     for key, good in rows.items():
-        work_class = good[0].work_class
+        work_class, charged_as = good[0].work_class, good[0].charged_as
         for before, after in pairwise(good):
             if before.end is None:
-                work_class = after.work_class
-        told[key] = replace(good[-1], shadow=good[0].shadow, budget=good[0].budget, work_class=work_class)
+                work_class, charged_as = after.work_class, after.charged_as
+        told[key] = replace(
+            good[-1],
+            shadow=good[0].shadow,
+            budget=next((run.budget for run in good if run.budget), None),
+            partition=next((run.partition for run in reversed(good) if run.partition), None),
+            work_class=work_class,
+            charged_as=charged_as,
+        )
     return told
 
 
@@ -79,12 +87,14 @@ def test_runs_are_as_told_however_they_are_cut_into_reads(fresh: Fresh, batches:
     ledger = fresh()
     changed = sum(ledger.save_runs(batch, made.STATE) for batch in batches)
     assert _everything(ledger) == told
+    assert ledger.verify_usage()[1] == ()
     assert len(told) <= changed <= sum(map(len, batches))
     one_by_one = fresh()
     for batch in batches:
         for run in batch:
             one_by_one.save_runs([run], made.STATE)
     assert _everything(one_by_one) == told
+    assert one_by_one.verify_usage()[1] == ()
 
 
 @quick
