@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NO_VAL, INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
 NO_VAL64, INFINITE64 = str(2**64 - 2), str(2**64 - 1)
 _MANY = 16384
-_UID = "uid:"
+_LOOK_UP = "?"  # then a uid: no association, so sacct asks the host for the name
 # MySQL's latin1 is Windows' but for the five characters that this has not.
 _WINDOWS = {code: char for code in range(0x80, 0xA0) if (char := bytes([code]).decode("cp1252", "ignore"))}
 _MEMORY = 2  # TRES_MEM, in MiB; all TRES below 1000 have the same id everywhere
@@ -61,7 +61,7 @@ _FIELDS = (
     f"CONCAT_WS('/', j.state, IFNULL(j.kill_requid, {INFINITE}), j.timelimit, j.id_qos)",
     "IF(j.id_array_job OR j.het_job_id OR j.array_task_str <> '', CONCAT_WS('/', j.id_array_job, j.id_array_task, "
     "j.array_max_tasks, j.het_job_id, j.het_job_offset, IFNULL(j.array_task_str, '')), '')",
-    "IF(IFNULL(a.user, '') = '', CONCAT('uid:', j.id_user), a.user)",
+    f"IFNULL(IF(a.user = '', CONCAT('uid:', j.id_user), a.user), CONCAT('{_LOOK_UP}', j.id_user))",
     "IF(IFNULL(a.acct, '') = '', IFNULL(j.account, ''), a.acct)",
     *("j.`partition`", "IFNULL(j.nodelist, '')", "j.tres_alloc", "j.tres_req"),
     "CAST(IFNULL(j.derived_es, '') AS BINARY)",
@@ -118,7 +118,7 @@ def reader(
             RunKey(int(job), submit),
             _ref(part, job) if part else job,
             intern(account.lower() or NOBODY),
-            _known(user) if user.startswith(_UID) else intern(user),
+            _known(user) if user.startswith(_LOOK_UP) else intern(user),
             qos,
             intern(partition),
             state,
@@ -185,11 +185,12 @@ def _ended_by(state: int, by: int) -> tuple[str, int | None]:
 
 @lru_cache(maxsize=_MANY)
 def _known(user: str) -> str:
-    """The name of a user that no association names (``uid:1000``) as this host knows it, else as it is."""
+    """The name that this host knows for a uid, else ``uid:1000``."""
+    uid = user.removeprefix(_LOOK_UP)
     try:
-        return pwd.getpwuid(int(user.removeprefix(_UID))).pw_name
+        return pwd.getpwuid(int(uid)).pw_name
     except (KeyError, OverflowError):
-        return user
+        return f"uid:{uid}"
 
 
 def tres_text(simple: str, names: Mapping[int, str]) -> str:

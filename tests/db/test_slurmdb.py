@@ -124,6 +124,8 @@ def test_people_and_accounts(database: SlurmDatabase, one: Callable[..., RunReco
     nobody = one(id_assoc=0, account=None, id_user=987654)
     assert (nobody.user, nobody.account) == ("uid:987654", "(none)")
     assert one(id_assoc=99, account="", id_user=me.pw_uid).user == me.pw_name, "this host knows the user"
+    database.assoc(1, "", "root")
+    assert one(id_assoc=1, id_user=me.pw_uid).user == f"uid:{me.pw_uid}", "an account's own association has no user"
     assert one(id_assoc=0, account="NLP").account == "nlp"
     assert one(id_assoc=0, id_user=NO_VAL).user == f"uid:{NO_VAL}"
 
