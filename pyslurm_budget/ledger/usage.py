@@ -6,6 +6,10 @@ integers whatever the database calls them, and names are ordered by their bytes 
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from heapq import merge
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, and_, case, func, literal, select, union_all
@@ -16,7 +20,7 @@ from pyslurm_budget.ledger.base import Base
 from pyslurm_budget.service.usage import NONE, UNTYPED, UsageQuery, UsageSum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from sqlalchemy import ColumnElement, Connection, Select, Subquery
 
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 Number = Any  # an SQL expression of whole numbers
 _AT_ONCE = 2000
 _FEW = 3
+_SEVERAL = tables.run.c.parts.is_not(None)
 _DIVIDES = 8  # the precedence of * and /
 
 
@@ -36,8 +41,8 @@ class Usage(Base):
         with self._read() as connection:
             longest = self._longest(connection) if len(queries) > _FEW else None
             for number, query in enumerate(queries):
-                for_query = _grouped(self._cluster, query, longest, connection.dialect.name)
-                yield from _sums(connection, for_query, number, len(query.by))
+                for found in self._sums(connection, query, longest):
+                    yield number, found
 
     def _longest(self, connection: Connection) -> int:
         """The longest of the ended runs: what ends in a period began no earlier than so long before it. That bounds
@@ -69,16 +74,57 @@ class Usage(Base):
             still_runs = connection.execute(is_open).first() is not None
         return None if first is None else (first, None if still_runs else last)
 
+    def _sums(self, connection: Connection, query: UsageQuery, longest: int | None) -> Iterator[UsageSum]:
+        """The sums of one query. A run with GPUs of several flavors is in a group of each, if they are told apart."""
+        dialect = connection.dialect.name
+        if not {"pool", "flavor"} & set(query.by):
+            yield from _read(connection, _grouped(_held(self._cluster, query, longest), query, dialect), query)
+            return
+        several = _of_several(connection, _held(self._cluster, query, longest, _SEVERAL), query, dialect)
+        single = _read(connection, _grouped(_held(self._cluster, query, longest, ~_SEVERAL), query, dialect), query)
+        with closing(single):
+            ordered = merge(several, single, key=lambda found: found.keys)
+            yield from (_together(keys, sums) for keys, sums in groupby(ordered, key=lambda found: found.keys))
 
-def _sums(connection: Connection, query: Select[Any], number: int, width: int) -> Iterator[tuple[int, UsageSum]]:
-    """The rows of one query, closed also where the reader stops early."""
-    with connection.execute(query.execution_options(yield_per=_AT_ONCE)) as found:
+
+def _read(connection: Connection, grouped: Select[Any], query: UsageQuery) -> Generator[UsageSum]:
+    """The rows of one statement, closed also where the reader stops early."""
+    width = len(query.by)
+    with connection.execute(grouped.execution_options(yield_per=_AT_ONCE)) as found:
         for row in found:
             if row.runs:  # without a grouping there is one row, also over nothing
-                yield number, UsageSum(tuple(row[:width]), *(int(amount) for amount in row[width:]))
+                yield UsageSum(tuple(row[:width]), *(int(amount) for amount in row[width:]))
 
 
-def _held(cluster: str, query: UsageQuery, longest: int | None = None) -> Subquery:
+def _of_several(connection: Connection, held: Subquery, query: UsageQuery, dialect: str) -> list[UsageSum]:
+    """The sums of the runs of several parts, which are few: added up here, a part at a time."""
+    h = held.c
+    amounts = [h.hi - h.lo, h.backed, case((h.suspended > 0, _suspended(h, dialect)), else_=_number(0))]
+    keys = [h[f"k{i}"] for i in range(len(query.by))]
+    sums: dict[tuple[str, ...], UsageSum] = {}
+    for *names, text, seconds, backed, suspended in connection.execute(
+        select(*keys, h.parts, *amounts).where(h.hi > h.lo)
+    ):
+        whole = dict(zip(query.by, names, strict=True))
+        counted = set()
+        for pool, flavor, gpus, rate in json.loads(text):
+            named = whole | {"pool": pool or NONE, "flavor": flavor or UNTYPED}
+            key = tuple(named[name] for name in query.by)
+            run = UsageSum(key, gpus * seconds, backed * rate * seconds, gpus * suspended, key not in counted, 0)
+            sums[key] = _together(key, [run, sums[key]] if key in sums else [run])
+            counted.add(key)
+    return [sums[key] for key in sorted(sums)]
+
+
+def _together(keys: tuple[str, ...], sums: Iterable[UsageSum]) -> UsageSum:
+    """One sum of several."""
+    columns = zip(*((s.gpu_seconds, s.charged, s.suspended, s.runs, s.unknown_runs) for s in sums), strict=True)
+    return UsageSum(keys, *map(sum, columns))
+
+
+def _held(
+    cluster: str, query: UsageQuery, longest: int | None = None, which: ColumnElement[bool] | None = None
+) -> Subquery:
     """One row a run that may have held something in the period: ``lo`` and ``hi`` are the part of it inside."""
     c = tables.run.c
     start, end = _number(query.start), _number(query.end)
@@ -87,9 +133,9 @@ def _held(cluster: str, query: UsageQuery, longest: int | None = None) -> Subque
     lo = case((c.start > start, c.start), else_=start)
     hi = case((till < end, till), else_=end)
     backed = case((_class(query) == str(WorkClass.BACKED), _number(1)), else_=_number(0))
-    columns: list[Any] = [*keys, c.job_id, c.submit, c.start, c.gpus, c.rate, c.suspended]
+    columns: list[Any] = [*keys, c.job_id, c.submit, c.start, c.gpus, c.rate, c.suspended, c.parts]
     columns += [lo.label("lo"), hi.label("hi"), till.label("till"), backed.label("backed")]
-    mine = select(*columns).where(c.cluster == cluster)
+    mine = select(*columns).where(c.cluster == cluster, *(() if which is None else (which,)))
     for name, wanted in (("account", query.accounts), ("user", query.users)):
         if wanted:
             mine = mine.where(_key(name, query).in_(wanted))
@@ -102,10 +148,10 @@ def _held(cluster: str, query: UsageQuery, longest: int | None = None) -> Subque
 
 
 def _till(query: UsageQuery) -> Number:
-    """When a run ended, or until when one that has no end counts."""
+    """When a run ended, or until when one that has no end counts: a runaway row no longer than it is charged."""
     c = tables.run.c
     until = _number(query.until)
-    ways: list[tuple[Any, Number]] = [(c.end.is_not(None), c.end)]
+    ways: list[tuple[Any, Number]] = [(c.end.is_not(None), c.end), (c.charged_to < until, c.charged_to)]
     if query.to_limit:
         limit = c.start + c.time_limit + c.suspended
         ways.append((limit < until, limit))
@@ -127,8 +173,8 @@ def _key(name: str, query: UsageQuery) -> ColumnElement[str]:
     return func.coalesce(func.nullif(column, ""), missing)
 
 
-def _grouped(cluster: str, query: UsageQuery, longest: int | None, dialect: str) -> Select[Any]:
-    h = _held(cluster, query, longest).c
+def _grouped(held: Subquery, query: UsageQuery, dialect: str) -> Select[Any]:
+    h = held.c
     keys = [h[f"k{i}"] for i in range(len(query.by))]
     seconds = h.hi - h.lo
     gpus = func.coalesce(h.gpus, _number(0))

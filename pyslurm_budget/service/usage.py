@@ -20,10 +20,10 @@ UNTYPED = "gpu"
 class UsageQuery:
     """Sums of what runs held in [start, end), seconds since the epoch, for each combination of ``by`` (of GROUPS).
 
-    Runs without an end hold until ``until``; with ``to_limit`` no longer than their time limit (where no controller
-    can say that they are alive). Runs that started at ``class_since`` or later count in the class of their QOS, the
-    others in their shadow class; ``None``: all by shadow. ``accounts`` (lower case) and ``users`` restrict it if they
-    are not empty.
+    Runs without an end hold until ``until``, runaway ones until where their charge ends; with ``to_limit`` no longer
+    than their time limit (where no controller can say that they are alive). Runs that started at ``class_since`` or
+    later count in the class of their QOS, the others in their shadow class; ``None``: all by shadow. ``accounts``
+    (lower case) and ``users`` restrict it if they are not empty.
     """
 
     start: int

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.domain.model import WorkClass
 from pyslurm_budget.ledger.store import SqlLedger
+from pyslurm_budget.service.ports import RunPart
 from pyslurm_budget.service.usage import GROUPS, UsageQuery, UsageSum
 from tests.db import made
 from tests.db.conftest import new_cluster
@@ -26,6 +27,7 @@ UNTIL = 500
 NAMES = st.sampled_from(["", "(none)", "nlp", "Nlp", "Zürich", "a b", "_x", "é"])
 CLASSES = st.sampled_from(WorkClass)
 TIMES = st.integers(0, 1000)
+PARTS = st.builds(RunPart, st.none() | NAMES, st.none() | NAMES, st.integers(0, 9), st.integers(0, 9999))
 
 
 @st.composite
@@ -34,8 +36,9 @@ def runs(draw: st.DrawFn) -> list[RunFacts]:
     found = []
     for number in range(draw(st.integers(0, 8))):
         start = draw(TIMES)
+        parts = draw(st.just(()) | st.lists(PARTS, min_size=2, max_size=3).map(tuple))
         end = draw(st.none() | st.integers(start, 1000))
-        gpus = draw(st.none() | st.integers(0, 9))
+        gpus = sum(part.gpus for part in parts) if parts else draw(st.none() | st.integers(0, 9))
         found.append(
             made.run(
                 number,
@@ -47,8 +50,10 @@ def runs(draw: st.DrawFn) -> list[RunFacts]:
                 start=start,
                 end=end,
                 gpus=gpus,
-                rate=draw(st.integers(0, 9999)),
+                rate=sum(part.rate for part in parts) if parts else draw(st.integers(0, 9999)),
+                parts=parts,
                 suspended=draw(st.just(0) | st.integers(0, 1200)),
+                charged_to=draw(st.none() | st.integers(start, 1000)) if end is None else None,
                 time_limit=draw(st.none() | st.integers(0, 600)),
                 work_class=draw(CLASSES),
                 shadow=draw(CLASSES),
@@ -74,6 +79,8 @@ QUERIES = st.builds(
 def till(run: RunFacts, query: UsageQuery) -> int:
     if run.end is not None:
         return run.end
+    if run.charged_to is not None and run.charged_to < query.until:
+        return run.charged_to
     if query.to_limit and run.time_limit is not None:
         return min(query.until, (run.start or 0) + run.time_limit + run.suspended)
     return query.until
@@ -89,8 +96,6 @@ def counted(runs: list[RunFacts], query: UsageQuery) -> list[UsageSum]:
             "account": run.account or "(none)",
             "user": run.user or "(none)",
             "qos": run.qos or "(none)",
-            "pool": run.pool or "(none)",
-            "flavor": run.gpu_type or "gpu",
             "class": str(run.work_class if by_qos else run.shadow),
         }
         seconds = min(till(run, query), query.end) - max(run.start, query.start)
@@ -98,12 +103,17 @@ def counted(runs: list[RunFacts], query: UsageQuery) -> list[UsageSum]:
             continue
         if query.users and names["user"] not in query.users:
             continue
-        row = sums[tuple(names[name] for name in query.by)]
-        row[0] += (run.gpus or 0) * seconds
-        row[1] += run.rate * seconds if names["class"] == "backed" else 0
-        row[2] += (run.gpus or 0) * suspended(run, query)
-        row[3] += 1
-        row[4] += run.gpus is None
+        seen = set()
+        for part in run.parts or (RunPart(run.pool, run.gpu_type, run.gpus or 0, run.rate),):
+            names |= {"pool": part.pool or "(none)", "flavor": part.flavor or "gpu"}
+            key = tuple(names[name] for name in query.by)
+            row = sums[key]
+            row[0] += part.gpus * seconds
+            row[1] += part.rate * seconds if names["class"] == "backed" else 0
+            row[2] += part.gpus * suspended(run, query)
+            row[3] += key not in seen
+            row[4] += key not in seen and run.gpus is None
+            seen.add(key)
     return [UsageSum(key, *sums[key]) for key in sorted(sums)]
 
 
