@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, insert, or_, select, update
+from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 
 from pyslurm_budget.errors import LedgerError
 from pyslurm_budget.ledger import rows, tables
@@ -62,18 +62,13 @@ class Decisions(Base):
     def write_intents(self, cycle: int, now: int, actions: Iterable[Action]) -> tuple[Intent, ...]:
         """Write intents, and return them with their ids, before anything is done."""
         t = tables.action
-        ids: list[int] = []
+        mine = (t.c.cluster == self._cluster, t.c.cycle == cycle)
         with self._begin() as connection:
-            for action in actions:
-                row = rows.action_row(self._cluster, cycle, now, action, "intent")
-                key = connection.execute(insert(t), row).inserted_primary_key
-                ids.append(key[0] if key else 0)
-            found = [
-                intent
-                for chunk in chunks(ids)
-                for intent in map(rows.intent_of, connection.execute(select(t).where(t.c.id.in_(chunk))))
-            ]
-        return tuple(sorted(found, key=lambda i: i.id))
+            last = connection.execute(select(func.max(t.c.id)).where(*mine)).scalar() or 0
+            for chunk in chunks(actions):
+                connection.execute(insert(t), [rows.action_row(self._cluster, cycle, now, a, "intent") for a in chunk])
+            query = select(t).where(*mine, t.c.id > last).order_by(t.c.id)
+            return tuple(map(rows.intent_of, connection.execute(query)))
 
     def move_intent(self, intent_id: int, state: str, outcome: str, now: int) -> None:
         """Advance one intent. Raises LedgerError for one that is unknown, or closed as something else."""
