@@ -52,11 +52,14 @@ def load_dump(accounting: Accounting, ledger: Ledger, policy: Policy, now: int) 
     """Save every run of a dump, charged as backed unless its QOS is a spare one in ``policy``; returns counts.
 
     In batches, each one transaction: a dump that fails in the middle may be loaded again. The watermark of the sync
-    with the cluster stays where it is. ``now`` is the time of the load, seconds since the epoch.
+    with the cluster stays where it is; without one the ledger is as of ``now``, the time of the load, seconds since
+    the epoch.
     """
     tree = BudgetTree({budget.account: budget for budget in ledger.budgets()})
     maker = FactMaker(policy, tree, _nothing(now), PoolMap(policy.pools, (), ()))
-    state = ledger.sync_state() or SyncState(watermark=0, as_of=now, complete=False)
+    state = ledger.sync_state()
+    if state is None or not state.complete:
+        state = SyncState(watermark=0, as_of=now, complete=False)
     counts = DumpCounts()
     records = accounting.runs(0, _EVER)
     while batch := list(islice(records, BATCH)):

@@ -148,6 +148,24 @@ def test_groups_in_the_order_asked_for(config: Path) -> None:
                                             ("gpu", "gpu"): 4.0, ("h100", "h100"): 0.3333}  # fmt: skip
 
 
+def test_gpus_of_two_flavors_in_one_run(empty: Path) -> None:
+    saved = empty.parent / "saved.txt"
+    held = "gres/gpu=3,gres/gpu:a100=2,gres/gpu:h100=1"
+    saved.write_text(f"JobID|Account|User|State|Submit|Start|End|AllocTRES\n"
+                     f"1|nlp|ann|COMPLETED|{TEN}|{TEN}|2026-10-26T11:00:00|{held}\n")  # fmt: skip
+    sbudget("--config", empty, "sync", "--dump", saved)
+    assert hours(empty, "flavor,pool") == {("a100", "a100"): 2.0, ("h100", "h100"): 1.0}
+    assert hours(empty, "account") == {("nlp",): 3.0}
+    assert ask(empty, *PERIOD, "--by", "flavor").out.splitlines()[-1].split() == [
+        "Total",
+        "3.00",
+        "3.00",
+        "0.00",
+        "1",
+        "0",
+    ]
+
+
 def test_parsable_and_csv_hold_the_same(config: Path) -> None:
     parsable = ask(config, "-P", *PERIOD).out
     assert parsable == (

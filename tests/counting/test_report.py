@@ -69,7 +69,6 @@ def test_any_report_is_what_was_counted(
     } == {}
 
 
-@pytest.mark.xfail(strict=True, reason="the time of the first load stays, so later open runs count until then")
 def test_what_still_runs_counts_until_it_was_loaded(
     tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
