@@ -6,7 +6,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.engine import transaction
@@ -46,12 +45,18 @@ def _upsert_of(dialect: str, table: Table, columns: Iterable[str], adding: froze
         return {name: table.c[name] + new[name] if name in adding else new[name] for name in others}
 
     if dialect == "mysql":
+        from sqlalchemy.dialects import mysql
+
         insert = mysql.insert(table)
         return insert.on_duplicate_key_update(values(insert.inserted))
-    of_postgresql = postgresql.insert(table)
-    of_sqlite = sqlite.insert(table)
     if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        of_postgresql = postgresql.insert(table)
         return of_postgresql.on_conflict_do_update(index_elements=key, set_=values(of_postgresql.excluded))
+    from sqlalchemy.dialects import sqlite
+
+    of_sqlite = sqlite.insert(table)
     return of_sqlite.on_conflict_do_update(index_elements=key, set_=values(of_sqlite.excluded))
 
 

@@ -66,7 +66,8 @@ class Decisions(Base):
         with self._begin() as connection:
             last = connection.execute(select(func.max(t.c.id)).where(*mine)).scalar() or 0
             for chunk in chunks(actions):
-                connection.execute(insert(t), [rows.action_row(self._cluster, cycle, now, a, "intent") for a in chunk])
+                new = [rows.action_row(self._cluster, cycle, now, a, "intent") for a in chunk]
+                connection.execute(insert(t), new)
             query = select(t).where(*mine, t.c.id > last).order_by(t.c.id)
             return tuple(map(rows.intent_of, connection.execute(query)))
 

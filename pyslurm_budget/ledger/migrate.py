@@ -1,16 +1,14 @@
-"""The schema: made and brought up to date by alembic, from migrations inside the package."""
+"""The schema: made and brought up to date by alembic, from migrations inside the package.
+
+Alembic is imported only where the schema changes: a look at the revision is made by every command.
+"""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy import inspect, select
+from sqlalchemy import column, inspect, select, table
 
 from pyslurm_budget.errors import LedgerError
 from pyslurm_budget.ledger import tables
@@ -20,13 +18,18 @@ from pyslurm_budget.ledger.rollup import Rollup
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
     from sqlalchemy import Connection, Engine
 
+NEWEST = "0002"
 USAGE_SINCE = "0002"
 
 
 def config() -> Config:
     """Alembic's configuration: no file, the scripts of this package."""
+    from alembic.config import Config
+
     found = Config()
     found.set_main_option("script_location", "pyslurm_budget.ledger:migrations")
     found.set_main_option("path_separator", "os")
@@ -34,11 +37,15 @@ def config() -> Config:
 
 
 def newest() -> str:
-    """The revision that this release works with."""
-    head = ScriptDirectory.from_config(config()).get_current_head()
-    if head is None:
-        raise LedgerError("this installation has no migrations; install the package again")
-    return head
+    """The revision that this release works with: the last of ``scripts()`` (a test sees to that)."""
+    return NEWEST
+
+
+def scripts() -> ScriptDirectory:
+    """The migrations of this package."""
+    from alembic.script import ScriptDirectory
+
+    return ScriptDirectory.from_config(config())
 
 
 def current(target: str | Engine) -> str | None:
@@ -53,6 +60,9 @@ def upgrade(target: str | Engine) -> tuple[str | None, str]:
     Raises LedgerError for a ledger of a newer release, and for a database in which something else lives.
     SQLite and PostgreSQL undo an upgrade that failed; MariaDB cannot (its DDL has no transactions).
     """
+    from alembic import command
+    from alembic.util import CommandError
+
     settings = config()
     with _engine(target) as engine, transaction(engine) as connection:
         before = _revision(connection)
@@ -90,11 +100,15 @@ def _advice(found: str | None) -> str:
 
 
 def _known() -> set[str]:
-    return {script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()}
+    return {script.revision for script in scripts().walk_revisions()}
 
 
 def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+    kept = table("alembic_version", column("version_num"))
+    if not inspect(connection).has_table(kept.name):
+        return None
+    found: str | None = connection.execute(select(kept.c.version_num)).scalar()
+    return found
 
 
 def _refuse(connection: Connection, before: str | None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from alembic import command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
@@ -165,7 +166,7 @@ def test_an_upgrade_counts_the_runs_that_are_there(empty: str) -> None:
     with transaction(engine) as connection:
         settings_ = migrate.config()
         settings_.attributes["connection"] = connection
-        migrate.command.upgrade(settings_, "0001")
+        command.upgrade(settings_, "0001")
         row = {"cluster": "c", "submit": 1, "account": "nlp", "user": "alice", "qos": "normal", "suspended": 0}
         row |= {"budget": "nlp", "pool": "a100", "state": "COMPLETED", "gpus": 4, "rate": 4000, "nodes": "[]"}
         row |= {"work_class": "backed", "shadow": "spare"}

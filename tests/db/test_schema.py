@@ -40,6 +40,10 @@ def test_an_upgrade_makes_the_schema_once(empty: str) -> None:
     SqlLedger(empty, "alpha").close()
 
 
+def test_the_newest_revision_is_that_of_the_migrations() -> None:
+    assert migrate.scripts().get_heads() == [migrate.newest()]
+
+
 def test_the_migrations_make_what_the_tables_say(engine: Engine) -> None:
     migrate.upgrade(engine)
     with transaction(engine) as connection:
