@@ -14,10 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.history import ACCOUNTS, DAY
+from benches.copies import older as copied
+from benches.history import ACCOUNTS, DAY, FLAVORS
 from benches.process import Took, timed
 from benches.slurmdb import NAME, SlurmHistory
 from pyslurm_budget.errors import SlurmOutputError
+from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.slurm.run import Runner
 from pyslurm_budget.slurm.sacct import SacctAccounting
 
@@ -33,6 +35,8 @@ SQL_PART = 0.5
 PEAK_MB = 250
 TRIES = 5
 LEAST_PART = 0.9  # of the runs; the others never started
+NEW, NEW_CPU, NEW_PART = 1000, 1.0, 1.1
+WEEK, WEEKS, USAGE_SECONDS = 7 * DAY, 10, 0.2
 
 CONFIG = f"""\
 cluster = "{NAME}"
@@ -67,15 +71,17 @@ password_file = "{password}"
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this benchmark alone."""
     parser.add_argument("--rows", type=int, default=1_000_000, help="runs in slurmdbd (%(default)s)")
+    parser.add_argument("--older", type=int, default=9, help="how many times as much older history (%(default)s)")
 
 
-def measure(rows: int) -> list[dict[str, object]]:
-    """Make the history, and time the first read of all of it into an empty ledger."""
+def measure(rows: int, older: int) -> list[dict[str, object]]:
+    """Make the history; time the first read of all of it into an empty ledger, and what comes after."""
     history = SlurmHistory(FOLDER, BASE_PORT)
     try:
         history.up()
         history.fill(rows, int(time.time()) - 600)
-        return list(_rows(Place(history), rows))
+        place = Place(history)
+        return [*_first(place, rows), *_later(place, older)]
     finally:
         history.down()
 
@@ -85,6 +91,7 @@ class Place:
 
     def __init__(self, history: SlurmHistory) -> None:
         """The cluster is up, and has its history."""
+        self.history = history
         self.site = history.site
         self.state = history.site.folder / "site"
         self.state.mkdir(exist_ok=True)
@@ -101,6 +108,12 @@ class Place:
         self.env["SBUDGET_CONFIG"] = str(config)
         self.sbudget("db", "upgrade")
         self.sbudget("budget", "apply", str(budgets))
+
+    def use(self, name: str) -> None:
+        """Use a ledger of this name that is there already, and sacct."""
+        config = self.state / f"{name}.toml"
+        config.write_text((self.state / "sacct.toml").read_text().replace("/sacct.sqlite", f"/{name}.sqlite"))
+        self.env["SBUDGET_CONFIG"] = str(config)
 
     def sbudget(self, *argv: str) -> Took:
         """Run our own command."""
@@ -133,8 +146,8 @@ class Place:
                 return seconds
         raise RuntimeError(f"slurmdbd failed to read its own table {TRIES} times; see {self._log()}")
 
-    def first_sync(self, rows: int) -> Took:
-        """Read everything into the empty ledger; raises RuntimeError if not about all of it came."""
+    def sync(self, rows: int) -> Took:
+        """Read into the ledger; raises RuntimeError if not about so many new rows came."""
         took = self.sbudget("sync")
         changed = int(took.said.split()[1].replace(",", ""))
         if changed < LEAST_PART * rows:
@@ -160,12 +173,12 @@ class Asked(Runner):
         return iter(())
 
 
-def _rows(place: Place, count: int) -> Iterator[dict[str, object]]:
-    """Each thing that is measured."""
+def _first(place: Place, count: int) -> Iterator[dict[str, object]]:
+    """The first read of everything, by sacct and by SQL."""
     place.sacct()  # the first one finds nothing in the caches
     before = place.sacct()
     place.configure("sacct")
-    first = place.first_sync(count)
+    first = place.sync(count)
     after = place.sacct()
     alone = (before + after) / 2
     runs = f"{count:,} runs"
@@ -178,11 +191,33 @@ def _rows(place: Place, count: int) -> Iterator[dict[str, object]]:
     if importlib.util.find_spec("pyslurm_budget.slurm.slurmdb") is None:
         return
     place.configure("sql", place.sql())
-    second = place.first_sync(count)
+    second = place.sync(count)
     yield _row(f"first sync by SQL, {runs}, whole command", second.seconds, "s", None)
     yield _row("  part of sacct alone", second.seconds / alone, "x", SQL_PART)
     yield _row("  own CPU", second.cpu, "s", None)
     yield _row("  own peak memory", second.peak_mb, "MiB", PEAK_MB)
+
+
+def _later(place: Place, older: int) -> Iterator[dict[str, object]]:
+    """A read that finds little new, and the usage of a week, in a ledger of two months and in one of years."""
+    place.history.add(NEW, int(time.time()))
+    took: list[Took] = []
+    for name, copies in (("months", 0), ("years", older)):
+        runs = copied(place.state / "sacct.sqlite", place.state / f"{name}.sqlite", copies, DAYS + 2)
+        place.use(name)
+        took.append(place.sync(NEW))
+        yield _row(f"sync of {NEW:,} new runs, {runs:,} in the ledger, own CPU", took[-1].cpu, "s", NEW_CPU)
+    yield _row("  part of that with the smaller ledger", took[1].cpu / took[0].cpu, "x", NEW_PART)
+    ledger = SqlLedger(f"sqlite:///{place.state / 'years.sqlite'}", NAME)
+    times: list[float] = []
+    for back in range(WEEKS):
+        end = int(time.time()) - back * 5 * DAY - back * 1234
+        began = time.monotonic()
+        ledger.history((end - WEEK,), end)
+        times.append(time.monotonic() - began)
+    ledger.close()
+    what = f"usage of {len(ACCOUNTS)} budgets in {len(FLAVORS)} pools over a week, the slowest of {WEEKS}"
+    yield _row(what, max(times), "s", USAGE_SECONDS)
 
 
 def _row(what: str, value: float, unit: str, target: float | None) -> dict[str, object]:

@@ -23,7 +23,7 @@ def told(path=sys.argv.pop(1)):
         json.dump({"cpu": used.ru_utime + used.ru_stime, "peak_mb": int(peak) / 1024}, out)
 atexit.register(told)
 from pyslurm_budget.cli.main import main
-main()
+sys.exit(main())
 """
 
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from place import Site
 
-from benches.history import ACCOUNTS, BACKED, FIRST_UID, FLAVORS, SPARE, USERS, Made, members, runs
+from benches.history import ACCOUNTS, BACKED, DAY, FIRST_UID, FLAVORS, SPARE, USERS, Made, members, runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 NAME = "bench"
 # Slurm's job states (slurm.h).
 STATES = {"COMPLETED": 3, "CANCELLED": 4, "FAILED": 5, "TIMEOUT": 6, "NODE_FAIL": 7, "PREEMPTED": 8}
 NO_VAL = 4294967294
+LATER_JOBS = 50_000_000
 COLUMNS = (
     "account", "cpus_req", "derived_es", "job_name", "id_assoc", "id_array_job", "id_array_task", "id_job", "id_qos",
     "id_resv", "id_wckey", "id_user", "id_group", "het_job_id", "het_job_offset", "kill_requid", "state_reason_prev",
@@ -70,11 +71,23 @@ class SlurmHistory:
 
     def fill(self, count: int, until: int) -> None:
         """Put ``count`` runs into slurmdbd's job table, as it would have them."""
+        self._load(runs(count, until))
+
+    def add(self, count: int, until: int) -> None:
+        """Put ``count`` more runs there that ended in the minute before ``until``, with job ids that come after."""
+        made: list[Made] = []
+        for i, run in enumerate(runs(count, until, seed=2)):
+            end = until - i % 60
+            start = end - min(run.end - (run.start or run.submit), DAY)
+            alone = run._replace(job=run.job + LATER_JOBS, array=0, task=None)
+            made.append(alone._replace(submit=start, start=start, end=end))
+        self._load(made)
+
+    def _load(self, made: Iterable[Made]) -> None:
         rows = Rows(self)
         file = self.site.folder / "rows.tsv"
         with file.open("w", encoding="utf-8") as out:
-            for run in runs(count, until):
-                out.write(rows.line(run))
+            out.writelines(map(rows.line, made))
         load = f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE {NAME}_job_table ({','.join(f'`{c}`' for c in COLUMNS)})"
         self.sql(f"SET unique_checks = 0; {load}")
         self.sql(f"ANALYZE TABLE {NAME}_job_table")
