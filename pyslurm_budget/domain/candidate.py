@@ -149,7 +149,7 @@ def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task:
         contract=contract,
         signature=signature,
         obstacle=obstacle or _obstacle(situation, job, budget, known),
-        eligible=_eligible(situation, job),
+        eligible=could_start(job, situation.now),
         known=known,
         returning=ref in situation.returning,
         task=task,
@@ -178,9 +178,9 @@ def _moved_by_user(known: Admission) -> bool:
     return known.work_class is WorkClass.BACKED and known.reason.numbers.get("was") == "backed"
 
 
-def _eligible(situation: Situation, job: Job) -> bool:
+def could_start(job: Job, now: int) -> bool:
     """Whether Slurm could start it now: not held, dependencies met, begin time (nearly) reached, no "never"."""
-    if job.priority == 0 or job.eligible is None or job.eligible > situation.now + SOON:
+    if job.priority == 0 or job.eligible is None or job.eligible > now + SOON:
         return False
     return not job.reason.startswith(NEVER) and PER_JOB not in job.reason
 

@@ -9,20 +9,43 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.model import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyslurm_budget.domain.budget import BudgetTree
 
 LEAST_PART = 7  # capacity is never less than a seventh of the window (24 h of 7 days) x GPUs in service now
 
 
+Interval = tuple[int, int]
+"""Times [begin, end) in seconds."""
+
+# A node in one of these states (flags) is out. Power saving is not in the list: the GPUs are there when wanted.
+OUT = frozenset(
+    {"DOWN", "ERROR", "FUTURE", "UNKNOWN", "FAIL", "FAILING", "INVAL", "INVALID_REG"}
+    | {"DRAIN", "DRAINED", "DRAINING", "NOT_RESPONDING"}
+)
+SLEEPS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
+_MARKS = "*~#!%$@^-"
+
+
 @dataclass(frozen=True, slots=True)
 class HourSample:
-    """GPU-seconds in service of one hour that begins at ``hour``, of which ``covered`` seconds were sampled."""
+    """GPU-seconds in service of one hour that begins at ``hour``, of which ``covered`` seconds were sampled; ``size``
+    is what the pool had then, in service or not."""
 
     hour: int
     gpu_seconds: int
     covered: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """GPUs that were out in [begin, end), as slurmdbd tells it; outages of one node do not overlap."""
+
+    begin: int
+    end: int
+    gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +60,68 @@ class PoolCapacity:
         return sum(amount for _, _, amount in self.hours)
 
 
+def is_out(state: str) -> bool:
+    """Whether a node of this state (``DOWN*+DRAIN``, ``IDLE~``) was out of service. A node that sleeps is not, though
+    it does not answer."""
+    flags = {word.rstrip(_MARKS) for word in state.upper().split("+")}
+    if flags & SLEEPS:
+        flags.discard("NOT_RESPONDING")
+    return bool(flags & OUT)
+
+
+def hours_of(begin: int, end: int, hour: int) -> Iterator[tuple[int, int]]:
+    """(begin of the hour, seconds of it in [begin, end)) for each hour that has some, oldest first."""
+    at = begin - begin % hour
+    while at < end:
+        yield at, min(at + hour, end) - max(at, begin)
+        at += hour
+
+
+def fixed_capacity(gpus: int, *, now: int, window: int, hour: int) -> PoolCapacity:
+    """A pool that counts as ``gpus`` GPUs at all times, whatever its nodes do: a cloud."""
+    begin = now - window
+    hours = ((max(at, begin), seconds) for at, seconds in hours_of(begin, now, hour))
+    return PoolCapacity(tuple((low, low + seconds, gpus * seconds) for low, seconds in hours))
+
+
 def pool_capacity(
-    samples: Iterable[HourSample], *, now: int, window: int, hour: int, size: int, in_service: int
+    samples: Iterable[HourSample],
+    *,
+    sampled: Sequence[Interval],
+    outages: Iterable[Outage] = (),
+    now: int,
+    window: int,
+    hour: int,
+    size: int,
+    in_service: int,
 ) -> PoolCapacity:
     """GPU-seconds of every hour of [now - window, now).
 
-    Seconds without a sample, and hours in which more than half of the pool was out, count as in service at today's
-    ``size``. The whole is never less than a seventh of the window x ``in_service`` (GPUs in service now).
+    ``sampled`` are the times that samples cover, ascending. All other seconds count at today's ``size`` less what was
+    out then. An hour in which more than half of the pool was out counts as in service at today's size. The whole is
+    never less than a seventh of the window x ``in_service`` (GPUs in service now).
     """
     known = {s.hour: s for s in samples}
-    hours: list[tuple[int, int, int]] = []
     begin = now - window
-    at = begin - begin % hour
-    while at < now:
-        low, high = max(at, begin), min(at + hour, now)
-        hours.append((low, high, _amount(known.get(at), high - low, size)))
-        at += hour
+    first = begin - begin % hour
+    gaps = _gaps(sampled, first, now)
+    lost = _Lost(outages, gaps)
+    hours: list[tuple[int, int, int]] = []
+    for at, seconds in hours_of(begin, now, hour):
+        low = max(at, begin)
+        upto = min(at + hour, now)
+        sample = known.get(at, HourSample(at, 0, 0, size))
+        empty = sample.covered <= 0
+        whole_gap = upto - at if empty else _overlap(gaps, at, upto)
+        in_hour = sample.gpu_seconds + whole_gap * size - lost.between(at, upto)
+        full = sample.covered * sample.size + whole_gap * size
+        if 2 * in_hour < full:
+            amount = seconds * size
+        else:
+            gap = seconds if empty else _overlap(gaps, low, upto)
+            part = 0 if empty else sample.gpu_seconds * (seconds - gap) // sample.covered
+            amount = part + gap * size - lost.between(low, upto)
+        hours.append((low, upto, amount))
     if sum(amount for _, _, amount in hours) < _least(window, in_service):
         hours = [
             (low, high, _least(high - begin, in_service) - _least(low - begin, in_service)) for low, high, _ in hours
@@ -60,19 +129,41 @@ def pool_capacity(
     return PoolCapacity(tuple(hours))
 
 
+class _Lost:
+    """GPU-seconds that were out in the gaps between samples."""
+
+    def __init__(self, outages: Iterable[Outage], gaps: Sequence[Interval]) -> None:
+        self._parts = [
+            Outage(max(o.begin, low), min(o.end, high), o.gpus)
+            for o in outages
+            for low, high in gaps
+            if o.begin < high and o.end > low
+        ]
+
+    def between(self, begin: int, end: int) -> int:
+        return sum(o.gpus * max(0, min(o.end, end) - max(o.begin, begin)) for o in self._parts)
+
+
+def _gaps(sampled: Sequence[Interval], begin: int, end: int) -> list[Interval]:
+    """What of [begin, end) no sample covers."""
+    found: list[Interval] = []
+    at = begin
+    for low, high in sampled:
+        if low > at:
+            found.append((at, min(low, end)))
+        at = max(at, high)
+    if at < end:
+        found.append((at, end))
+    return [(low, high) for low, high in found if low < high]
+
+
+def _overlap(intervals: Iterable[Interval], begin: int, end: int) -> int:
+    return sum(max(0, min(high, end) - max(low, begin)) for low, high in intervals)
+
+
 def _least(length: int, in_service: int) -> int:
     """The least capacity of the first ``length`` seconds; differences of it add up without loss."""
     return length * in_service // LEAST_PART
-
-
-def _amount(sample: HourSample | None, length: int, size: int) -> int:
-    """GPU-seconds of ``length`` seconds of an hour: its sampled average, unsampled seconds at full size."""
-    if sample is None or sample.covered <= 0:
-        return length * size
-    if 2 * sample.gpu_seconds < sample.covered * size:
-        return length * size
-    covered = min(sample.covered, length)
-    return sample.gpu_seconds * covered // sample.covered + (length - covered) * size
 
 
 def allowance(tree: BudgetTree, account: str, pool: str, capacity: PoolCapacity) -> int:

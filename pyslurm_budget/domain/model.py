@@ -97,9 +97,10 @@ class Job:
 
     ``ref`` addresses exactly this record in Slurm's commands: ``"123"``, ``"100_7"`` for an array task (also after it
     was split off and got a raw id), ``"100_[3-9]"`` for the pending remainder of an array. ``tasks`` lists the
-    pending task ids of such a remainder. ``time_limit`` is ``None`` for UNLIMITED. ``eligible`` is ``None`` where
-    Slurm has set none (held, dependent). ``allocation`` is empty unless running or suspended. ``marker`` is the
-    AdminComment, where our submit plugin notes what the user asked for.
+    pending task ids of such a remainder; ``throttle`` is how many tasks of the array may run at one time (``None``:
+    all). ``time_limit`` is ``None`` for UNLIMITED. ``eligible`` is ``None`` where Slurm has set none (held,
+    dependent). ``allocation`` is empty unless running or suspended. ``marker`` is the AdminComment, where our submit
+    plugin notes what the user asked for.
     """
 
     key: RunKey
@@ -117,6 +118,7 @@ class Job:
     completing: bool = False
     array_job_id: int | None = None
     tasks: tuple[int, ...] = ()
+    throttle: int | None = None
     het: bool = False
     eligible: int | None = None
     start: int | None = None

@@ -1,9 +1,9 @@
-"""Runs, contracts and capacity: the facts of the ledger."""
+"""Runs and contracts: the facts of the ledger."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, or_, select
@@ -12,7 +12,7 @@ from pyslurm_budget.ledger import rows, tables
 from pyslurm_budget.ledger.base import chunks, upsert
 from pyslurm_budget.ledger.history import Histories
 from pyslurm_budget.ledger.rollup import add_run, no_amounts
-from pyslurm_budget.service.ports import CapacitySlice, SyncState
+from pyslurm_budget.service.ports import SyncState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.service.ports import ContractFacts, RunFacts
 
 SOURCE = "accounting"
-SAMPLED = "capacity-sampled"
-HOUR = 3600
 MOST_DIGITS = 18  # of a job id that is looked for: more do not fit into BIGINT
 # States in which a run without an end is not over (Slurm's base states, and the flags that sacct shows for them).
 ALIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STOPPED"})
@@ -183,25 +181,6 @@ class Facts(Histories):
         t, wanted = tables.contract, set(keys)
         query = select(t).where(t.c.cluster == self._cluster, t.c.job_id.in_({key.job_id for key in keys}))
         return {c.key: c for c in map(rows.contract_of, connection.execute(query)) if c.key in wanted}
-
-    def add_capacity(self, slices: Iterable[CapacitySlice], sampled: int) -> None:
-        """Add to the hours, and remember the time of the sample."""
-        with self._begin() as connection:
-            new = [{"cluster": self._cluster, **asdict(s)} for s in slices]
-            upsert(connection, tables.capacity, new, adding=("gpu_seconds", "covered"))
-            self._put(connection, SAMPLED, str(sampled))
-
-    def capacity(self, since: int) -> tuple[tuple[CapacitySlice, ...], int | None]:
-        """Slices from the hour of ``since`` on, and the time of the last sample."""
-        t = tables.capacity
-        first = since - since % HOUR
-        query = select(t).where(t.c.cluster == self._cluster, t.c.hour >= first).order_by(t.c.hour)
-        with self._read() as connection:
-            found = tuple(
-                CapacitySlice(r.pool, r.hour, r.gpu_seconds, r.covered, r.gpus) for r in connection.execute(query)
-            )
-            sampled = self._get(connection, SAMPLED)
-        return tuple(sorted(found, key=lambda s: (s.pool, s.hour))), int(sampled) if sampled else None
 
 
 def _merged(before: RunFacts, after: RunFacts) -> RunFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyslurm_budget.ledger.budgets import Budgets
+from pyslurm_budget.ledger.counts import Counts
 from pyslurm_budget.ledger.decisions import Decisions
 from pyslurm_budget.ledger.engine import open_engine
 from pyslurm_budget.ledger.lease import Lease
@@ -11,7 +12,7 @@ from pyslurm_budget.ledger.runs import Facts
 from pyslurm_budget.ledger.usage import Usage
 
 
-class SqlLedger(Facts, Usage, Decisions, Budgets, Lease):
+class SqlLedger(Facts, Usage, Counts, Decisions, Budgets, Lease):
     """Opens the ledger; raises LedgerError if it cannot be reached or has another release's schema."""
 
     def __init__(self, url: str, cluster: str) -> None:

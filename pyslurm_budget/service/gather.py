@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import marks
 from pyslurm_budget.domain.budget import BudgetTree
-from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, pool_capacity
+from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, hours_of, pool_capacity
+from pyslurm_budget.domain.demand import demands
 from pyslurm_budget.domain.evaluate import open_books
 from pyslurm_budget.domain.model import JobState, Mode, WorkClass
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.domain.situation import Requeued, Situation
+from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, uses_of
-from pyslurm_budget.service.ports import CapacitySlice, ContractFacts
+from pyslurm_budget.service.ports import ContractFacts
 from pyslurm_budget.service.sync import DAY, INSTALLED, Sync
 
 if TYPE_CHECKING:
@@ -216,13 +218,14 @@ class Gatherer:
         return run.work_class if self._mode is Mode.ENFORCE else run.shadow
 
     def _capacities(self) -> dict[str, PoolCapacity]:
-        slices, _ = self._ledger.capacity(self._snapshot.now - self._policy.window - self._policy.hour)
+        slices, sampled = self._ledger.capacity(self._snapshot.now - self._policy.window - self._policy.hour)
         samples: dict[str, list[HourSample]] = {}
         for s in slices:
-            samples.setdefault(s.pool, []).append(HourSample(s.hour, s.gpu_seconds, s.covered))
+            samples.setdefault(s.pool, []).append(HourSample(s.hour, s.gpu_seconds, s.covered, s.gpus))
         return {
             pool: pool_capacity(
                 samples.get(pool, ()),
+                sampled=sampled,
                 now=self._snapshot.now,
                 window=self._policy.window,
                 hour=self._policy.hour,
@@ -232,17 +235,22 @@ class Gatherer:
             for pool in self._pools.members
         }
 
-    def sample_capacity(self) -> None:
-        """Add the time since the last sample to its hours, at what is in service now; long gaps stay unsampled."""
+    def sample(self, situation: Situation) -> None:
+        """Add the time since the last sample to its hours, at what is in service and wanted now; long gaps stay
+        unsampled."""
         now, hour = self._snapshot.now, self._policy.hour
-        _, last = self._ledger.capacity(now)
-        begin = now if last is None or now - last > hour else last
-        slices: list[CapacitySlice] = []
-        for pool in self._pools.members:
-            gpus = self._pools.in_service(pool)
-            at = begin
-            while at < now:
-                upto = min(now, at - at % hour + hour)
-                slices.append(CapacitySlice(pool, at - at % hour, gpus * (upto - at), upto - at, gpus))
-                at = upto
-        self._ledger.add_capacity(slices, now)
+        _, sampled = self._ledger.capacity(now)
+        last = sampled[-1][1] if sampled else now
+        if last > now:
+            return  # slurmctld's clock went back: these seconds are counted already
+        begin = now if now - last > hour else last
+        wanted = demands(situation)
+        capacity: list[CapacitySlice] = []
+        demand: list[DemandSlice] = []
+        for at, seconds in hours_of(begin, now, hour):
+            for pool in self._pools.members:
+                in_service = self._pools.in_service(pool) * seconds
+                capacity.append(CapacitySlice(pool, at, in_service, seconds, self._pools.size(pool)))
+            for (pool, budget), d in wanted.items():
+                demand.append(DemandSlice(pool, budget, at, d.running * seconds, d.pending * seconds, seconds))
+        self._ledger.add_samples(capacity, demand, begin, now)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyslurm_budget.domain.model import WorkClass
+from pyslurm_budget.service.counts import CountsLedger
 from pyslurm_budget.service.usage import UsageLedger
 
 if TYPE_CHECKING:
@@ -198,18 +199,7 @@ class SyncState:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CapacitySlice:
-    """GPU-seconds in service and covered seconds of one pool in one hour, and the pool's GPUs at the last sample."""
-
-    pool: str
-    hour: int
-    gpu_seconds: int
-    covered: int
-    gpus: int
-
-
-class Ledger(UsageLedger, Protocol):
+class Ledger(UsageLedger, CountsLedger, Protocol):
     """Facts and decisions. Every method is one transaction; a failure leaves nothing half-written."""
 
     def take_lease(self, holder: str, now: int, until: int) -> int:
@@ -288,12 +278,6 @@ class Ledger(UsageLedger, Protocol):
 
     def last_cycle(self, *, finished: bool = True) -> CycleRecord | None:
         """The newest (finished) cycle."""
-
-    def add_capacity(self, slices: Iterable[CapacitySlice], sampled: int) -> None:
-        """Add in-service GPU-seconds to their hours, and remember the time of the sample."""
-
-    def capacity(self, since: int) -> tuple[tuple[CapacitySlice, ...], int | None]:
-        """Slices from the hour of ``since`` on, and the time of the last sample."""
 
     def budgets(self) -> tuple[Budget, ...]:
         """The budget tree's nodes with their share history; empty before the first ``budget apply``."""

@@ -169,7 +169,7 @@ class Reconciler:
         timer.begin("record")
         if apply or mode is Mode.OBSERVE:
             ports.ledger.save_admissions(plan.admissions)
-        gatherer.sample_capacity()
+        gatherer.sample(situation)
         generation = self._publish(timer, situation, evaluation, cycle, apply=apply)
         if apply and mode is Mode.ENFORCE:
             timer.begin("apply")

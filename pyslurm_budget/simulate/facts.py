@@ -178,6 +178,7 @@ def _job(state: State, record: Record, reason: str) -> Job:
         completing=record.completing,
         array_job_id=record.array_id,
         tasks=record.tasks if len(record.tasks) > 1 else (),
+        throttle=_throttle(state, record),
         eligible=record.eligible,
         start=None if record.state is JobState.PENDING else record.start,
         requeueable=spec.requeue,
@@ -189,3 +190,8 @@ def _job(state: State, record: Record, reason: str) -> Job:
         reservation=record.reservation,
         marker=record.marker,
     )
+
+
+def _throttle(state: State, record: Record) -> int | None:
+    array = state.arrays.get(record.array_id) if record.array_id is not None else None
+    return array.throttle if array is not None else None

@@ -102,6 +102,7 @@ def _job(record: Record, partition_limit: Limit) -> Job:
         completing=completing,
         array_job_id=array,
         tasks=tasks,
+        throttle=int(fields["ArrayTaskThrottle"]) if fields.get("ArrayTaskThrottle") else None,
         het="HetJobId" in fields,
         eligible=_eligible(fields, state),
         start=epoch(fields["StartTime"]) if _has_started(fields, state) else None,

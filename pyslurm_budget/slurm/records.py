@@ -25,7 +25,8 @@ _EMPTY = ("No jobs in the system",)
 _BEGIN = re.compile(r"^(?=JobId=([0-9]+) (?:ArrayJobId|HetJobId|JobName)=)", re.MULTILINE)
 _HEAD = re.compile(
     r"JobId=(?P<JobId>[0-9]+) "
-    r"(?:ArrayJobId=(?P<ArrayJobId>[0-9]+) ArrayTaskId=(?P<ArrayTaskId>\S+) (?:ArrayTaskThrottle=[0-9]+ )?)?"
+    r"(?:ArrayJobId=(?P<ArrayJobId>[0-9]+) ArrayTaskId=(?P<ArrayTaskId>\S+) "
+    r"(?:ArrayTaskThrottle=(?P<ArrayTaskThrottle>[0-9]+) )?)?"
     r"(?:HetJobId=(?P<HetJobId>[0-9]+) HetJobOffset=(?P<HetJobOffset>[0-9]+) )?"
     r"JobName="
 )

@@ -1,4 +1,4 @@
-"""Runs, contracts and capacity, on every database."""
+"""Runs and contracts, on every database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from pyslurm_budget.domain.model import RunKey, WorkClass
 from pyslurm_budget.errors import LedgerError
-from pyslurm_budget.service.ports import CapacitySlice, SyncState
+from pyslurm_budget.service.ports import SyncState
 from tests.db.conftest import SERVERS, new_cluster
 from tests.db.made import STATE, contract, run
 
@@ -30,7 +30,8 @@ def test_a_new_ledger_knows_nothing(ledger: SqlLedger) -> None:
     assert ledger.sync_state() is None
     assert ledger.runs_between(0, 2**40) == ledger.open_runs() == ledger.runs_of_job("7") == ()
     assert ledger.contracts() == ledger.contracts([RunKey(7, 100)]) == ()
-    assert ledger.capacity(0) == ((), None)
+    assert ledger.capacity(0) == ((), ())
+    assert ledger.demand(0, 2**40) == ()
 
 
 def test_only_rows_that_changed_are_counted(ledger: SqlLedger) -> None:
@@ -186,28 +187,3 @@ def test_contracts_are_found_by_run_also_many_and_twice(ledger: SqlLedger) -> No
     wanted = [c.key for c in all_of_them if c.key.submit == 200]
     assert [c.key for c in ledger.contracts([*wanted, *wanted])] == wanted
     assert len(ledger.contracts()) == 600
-
-
-def test_capacity_adds_up_by_hour(ledger: SqlLedger) -> None:
-    ledger.add_capacity([CapacitySlice("b", 3600, 40, 10, 4), CapacitySlice("a", 3600, 8, 10, 1)], 3610)
-    ledger.add_capacity([CapacitySlice("b", 3600, 60, 20, 3), CapacitySlice("b", 3600, 1, 1, 2)], 3630)
-    ledger.add_capacity([CapacitySlice("a", 7200, 8, 10, 1)], 7210)
-    a, b = CapacitySlice("a", 3600, 8, 10, 1), CapacitySlice("b", 3600, 101, 31, 2)
-    later = CapacitySlice("a", 7200, 8, 10, 1)
-    assert ledger.capacity(0) == ledger.capacity(3600) == ledger.capacity(7199) == ((a, later, b), 7210)
-    assert ledger.capacity(7200) == ((later,), 7210)
-    ledger.add_capacity([], 9999)
-    assert ledger.capacity(10800) == ((), 9999)
-
-
-def test_capacity_that_two_add_at_once_is_not_lost(opened: Callable[[str], SqlLedger]) -> None:
-    cluster = new_cluster()
-    ledgers = [opened(cluster), opened(cluster)]
-
-    def add(ledger: SqlLedger) -> None:
-        for _ in range(20):
-            ledger.add_capacity([CapacitySlice("a", 0, 3, 1, 1)], 5)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(add, ledgers))
-    assert ledgers[0].capacity(0) == ((CapacitySlice("a", 0, 120, 40, 1),), 5)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget.domain.budget import Budget
 from pyslurm_budget.domain.candidate import candidates
+from pyslurm_budget.domain.demand import Demand, demands
 from pyslurm_budget.domain.evaluate import evaluate
 from pyslurm_budget.domain.model import WorkClass
 from pyslurm_budget.domain.order import BACKED_BASE, current_step, step_size
@@ -179,6 +180,26 @@ def test_row_14_what_cannot_start_locks_nobody_out() -> None:
         stopped = tuple(replace(j, **stop) for j in of.snapshot.jobs)
         of = replace(of, snapshot=replace(of.snapshot, jobs=(*stopped, mine)))
         assert backed(of) == ["99"], stop
+
+
+def test_row_14_what_cannot_start_is_no_demand() -> None:
+    """Held, dependent, later, impossible: nothing of it makes delivered against owed look worse."""
+    jobs = [
+        pending(1, 8, priority=0, reason="JobHeldUser"),
+        pending(2, 8, eligible=None, reason="Dependency"),
+        pending(3, 8, eligible=NOW + DAY, reason="BeginTime"),
+        pending(4, 8, reason="BadConstraints"),
+        pending(5, 800),
+    ]
+    assert demands(plan(jobs)) == {}
+
+
+def test_row_21_a_long_queue_of_dummy_jobs_is_worth_no_more_than_the_pool() -> None:
+    """Ten thousand jobs and tasks ask for the eight GPUs that there are; sent an hour ago or less, for nothing."""
+    dummies = [pending(i, 8) for i in range(1, 51)] + [array(900, range(10_000))]
+    assert demands(plan(dummies))["a100", "red"] == Demand(0, 8000)
+    fresh = [replace(job, eligible=NOW - HOUR + 60) for job in dummies]
+    assert demands(plan(fresh)) == {}
 
 
 def test_row_26_a_huge_array_is_priced_task_by_task() -> None:
