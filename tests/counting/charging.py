@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from pyslurm_budget.domain.books import Books
+from pyslurm_budget.domain.books import Books, marks
 from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.policy import Policy
 from pyslurm_budget.ledger.migrate import upgrade
@@ -16,7 +16,7 @@ from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.service.budgets import read_budget_file
 from pyslurm_budget.service.dump import DumpCounts, load_dump
 from pyslurm_budget.service.facts import uses_of
-from pyslurm_budget.service.ports import RunFacts, SyncState
+from pyslurm_budget.service.ports import RunFacts
 from pyslurm_budget.slurm.dump import DumpAccounting
 from tests.counting.oracle import Row, Totals, by_piece
 
@@ -36,19 +36,7 @@ share = "10%"
 """
 PATHS = {"lab": ("lab",), "nlp": ("nlp", "lab"), "bio": ("bio", "nlp", "lab"), "(none)": ("(none)",)}
 POOLS = ("gpu", "a100", "h100")
-# Whether the ledger keeps usage by hour, and the class that counts with each run.
-BY_HOUR = hasattr(SqlLedger, "history")
 _numbers = count(1)
-
-
-class ByQos(SqlLedger):
-    """The ledger of a cluster where budgets were always enforced: a run is charged by the class of its QOS."""
-
-    def save_runs(self, runs: Iterable[RunFacts], *state: SyncState | None) -> int:
-        """See SqlLedger."""
-        if BY_HOUR:
-            runs = [replace(run, charged_as=run.work_class) for run in runs]
-        return super().save_runs(runs, *state)
 
 
 class Ledgers:
@@ -57,21 +45,18 @@ class Ledgers:
     def __init__(self, folder: Path) -> None:
         url = f"sqlite:///{folder}/ledger.sqlite"
         upgrade(url)
-        self._ledgers = (SqlLedger(url, "c0"), ByQos(url, "c0"))
+        self._ledger = SqlLedger(url, "c0")
 
-    def new(self, *, by_qos: bool = True) -> SqlLedger:
-        """A ledger of a new cluster; the one given before of its kind is it, too, from now on."""
-        ledger = self._ledgers[by_qos]
-        ledger._cluster = f"c{next(_numbers)}"
-        if BY_HOUR:
-            ledger._groups.clear()
-        ledger.save_budgets(read_budget_file(BUDGETS, 0), 0, "root", "")
-        return ledger
+    def new(self) -> SqlLedger:
+        """A ledger of a new cluster; the one given before is it, too, from now on."""
+        self._ledger._cluster = f"c{next(_numbers)}"
+        self._ledger._groups.clear()
+        self._ledger.save_budgets(read_budget_file(BUDGETS, 0), 0, "root", "")
+        return self._ledger
 
     def close(self) -> None:
         """Close the file."""
-        for ledger in self._ledgers:
-            ledger.close()
+        self._ledger.close()
 
 
 def load(ledger: SqlLedger, text: str, when: int | None, zone: str = "UTC") -> DumpCounts:
@@ -89,19 +74,12 @@ def everything(ledger: SqlLedger) -> set[RunFacts]:
 
 def books(ledger: SqlLedger, start: int, end: int) -> Books:
     """The books at ``end`` of the window that began at ``start``, as a cycle makes them."""
-    policy = replace(Policy(), window=end - start)
+    policy = replace(Policy(), window=end - start, cap=min(Policy().cap, end - start))
     tree = BudgetTree({budget.account: budget for budget in ledger.budgets()})
     made = Books(tree, policy, {(b, p): 0 for b in tree.budgets for p in POOLS}, {}, end)
-    enforcing = isinstance(ledger, ByQos)
-    if not BY_HOUR:
-        for run in ledger.runs_between(start, end):
-            made.charge(uses_of(run, None, enforcing=enforcing, live=False, now=end, run_on=policy.run_on_price))
-        return made
-    from pyslurm_budget.domain.books import marks
-
     made.enter(ledger.history(marks(policy, end), end))
     for run in ledger.open_runs():
-        made.charge(uses_of(run, enforcing=enforcing, live=False, now=end, run_on=policy.run_on_price))
+        made.charge(uses_of(run, enforcing=True, live=False, now=end, run_on=policy.run_on_price))
     return made
 
 

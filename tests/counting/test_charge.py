@@ -38,7 +38,6 @@ from tests.counting.oracle import Row, by_piece
 
 quick = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BATCHES = st.sampled_from([1, 3, 5000])
-NOTHING: frozenset[str] = frozenset()
 HOUR = 3600
 
 
@@ -48,19 +47,19 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledgers]:
 
 
 @settings(quick, max_examples=60)
-@given(history=histories(), data=st.data(), batch=BATCHES, by_qos=st.booleans())
+@given(history=histories(), data=st.data(), batch=BATCHES)
 def test_the_charge_of_any_window_is_the_seconds_in_it(
-    ledgers: Ledgers, history: History, data: st.DataObject, batch: int, by_qos: bool
+    ledgers: Ledgers, history: History, data: st.DataObject, batch: int
 ) -> None:
-    """Where budgets are enforced spare work is free; before, all of it is charged."""
-    ledger, spare = ledgers.new(by_qos=by_qos), SPARE if by_qos else NOTHING
+    """What ran in a spare QOS is free."""
+    ledger = ledgers.new()
     with mock.patch.object(dump, "BATCH", batch):
         for number, sync in enumerate(history.syncs):
             load(ledger, history.text(number), sync.when)
     rows = history.seen()
     for start, end in data.draw(st.lists(windows(history), min_size=1, max_size=4)):
         of = books(ledger, start, end)
-        assert charges(of) == expected(rows, start, end, spare)
+        assert charges(of) == expected(rows, start, end, SPARE)
         for budget in PATHS:
             assert users_in(of, budget) == users_of(rows, budget, start, end)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyslurm_budget.domain.model import Mode, RunKey, WorkClass
 from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.service.ports import ContractFacts
-from tests.counting.charging import BY_HOUR, PATHS, Ledgers, load, opened
+from tests.counting.charging import PATHS, Ledgers, load, opened
 from tests.counting.histories import (
     HEADER,
     LONG_AGO,
@@ -29,7 +29,6 @@ from tests.counting.oracle import Row, by_piece
 
 quick = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HOUR = 3600
-pytestmark = pytest.mark.skipif(not BY_HOUR, reason="usage by hour is not kept yet")
 # Budget, user, pool, class, and whether it was after the contract.
 Key = tuple[str, str, str, str, bool]
 
@@ -108,7 +107,7 @@ def lives(draw: st.DrawFn, job_id: int) -> Life:
     return Life(row, str(job_id), "COMPLETED", (tres, ""), right_from=right_from, wrong_end=wrong)
 
 
-@settings(quick, max_examples=120)
+@settings(quick, max_examples=80)
 @given(data=st.data())
 def test_any_window_is_the_seconds_in_it(ledgers: Ledgers, data: st.DataObject) -> None:
     """Hours and days that are full, or touched; contracts that end in them; ends that are corrected; runs that go on,
