@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import delete, select
@@ -11,10 +13,10 @@ from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.engine import transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import Connection, Engine, Insert, Table
+    from sqlalchemy import Connection, Dialect, Engine, Insert, Table
 
 CHUNK = 500
 T = TypeVar("T")
@@ -33,8 +35,19 @@ def upsert(
     """Insert the rows; of those whose primary key is there already replace the other columns, or (``adding``) add
     to them. One statement for each row, so that two writers of one row wait for each other and none is lost."""
     if rows:
-        statement = _upsert_of(connection.dialect.name, table, tuple(rows[0]), frozenset(adding))
-        connection.execute(statement, list(rows))
+        text, order = _compiled(connection.dialect, table, tuple(rows[0]), frozenset(adding))
+        # Straight to the driver: building parameters for SQLAlchemy's own form costs more than writing the row.
+        values: Any = rows if order is None else [*map(order, rows)]
+        connection.exec_driver_sql(text, values)
+
+
+@lru_cache(maxsize=100)
+def _compiled(
+    dialect: Dialect, table: Table, columns: tuple[str, ...], adding: frozenset[str]
+) -> tuple[str, Callable[[dict[str, Any]], tuple[Any, ...]] | None]:
+    """The statement for the driver, and what brings a row into the order of its parameters if they have no names."""
+    compiled: Any = _upsert_of(dialect.name, table, columns, adding).compile(dialect=dialect, column_keys=columns)
+    return str(compiled), itemgetter(*compiled.positiontup) if compiled.positional else None
 
 
 def _upsert_of(dialect: str, table: Table, columns: Iterable[str], adding: frozenset[str]) -> Insert:

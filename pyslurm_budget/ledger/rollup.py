@@ -7,44 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from dataclasses import astuple
+from dataclasses import asdict
+from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, delete, select
 
 from pyslurm_budget.domain.model import WorkClass
-from pyslurm_budget.domain.usage import DAY, HOUR, Group, cells
+from pyslurm_budget.domain.usage import DAY, HOUR, Cell, Group
 from pyslurm_budget.ledger import rows, tables
+from pyslurm_budget.ledger.amounts import Amounts
 from pyslurm_budget.ledger.base import Base, chunks, upsert
-from pyslurm_budget.service.pieces import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from sqlalchemy import Connection, Engine
 
-    from pyslurm_budget.service.ports import RunFacts
 
 Address = tuple[int, int, Group]
-Amounts = dict[Address, list[int]]
+Cells = dict[Group, list[tuple[int, int, Cell]]]
+_GROUP_COLUMNS = tuple(Group.__dataclass_fields__)
+_GROUP_VALUES = attrgetter(*_GROUP_COLUMNS)
 COUNTED = ("gpu_seconds", "charge", "gpus_at", "rate_at")
-
-
-def add_run(amounts: Amounts, run: RunFacts, sign: int) -> None:
-    """Add (or with -1 take away) what an ended run adds to each cell; a run without an end adds nothing."""
-    if run.end is None:
-        return
-    for piece in pieces(run, run.end, run.charged_as):
-        for span, at, cell in cells(piece):
-            total = amounts[span, at, piece.group]
-            for i, amount in enumerate(cell):
-                total[i] += sign * amount
-
-
-def no_amounts() -> Amounts:
-    """An empty sheet."""
-    return defaultdict(lambda: [0, 0, 0, 0])
+# Runs that ended before this moment may be in archived files alone; cells before it are the last that knows of them.
+ARCHIVED = "archived-until"
+# Changes whenever groups are removed, so that no process goes on with the id of one.
+GROUPS = "usage-groups"
 
 
 class Rollup(Base):
@@ -54,21 +44,25 @@ class Rollup(Base):
         """Ids of groups are remembered as long as the ledger is open."""
         super().__init__(engine, cluster)
         self._groups: dict[Group, int] = {}
+        self._groups_of: str | None = None
 
     def _add_amounts(self, connection: Connection, amounts: Amounts) -> None:
         """Add the amounts to their cells, in the transaction that changes the runs."""
-        changed = {address: cell for address, cell in amounts.items() if any(cell)}
-        ids = self._ids(connection, {group for _, _, group in changed})
-        for chunk in chunks(sorted((span, at, ids[group], cell) for (span, at, group), cell in changed.items())):
-            new = [
-                {"cluster": self._cluster, "span": span, "at": at, "group_id": group}
-                | dict(zip(COUNTED, cell, strict=True))
-                for span, at, group, cell in chunk
-            ]
-            upsert(connection, tables.usage_hour, new, adding=COUNTED)
+        self._add_cells(connection, dict(amounts.changes()))
+
+    def _add_cells(self, connection: Connection, changes: Cells) -> None:
+        ids = self._ids(connection, changes)
+        found = sorted((span, at, ids[group], *cell) for group, cells in changes.items() for span, at, cell in cells)
+        columns = ("cluster", "span", "at", "group_id", *COUNTED)
+        new = [dict(zip(columns, (self._cluster, *cell), strict=True)) for cell in found]
+        upsert(connection, tables.usage_hour, new, adding=COUNTED)
 
     def _ids(self, connection: Connection, groups: Iterable[Group]) -> dict[Group, int]:
         """Ids of the groups; new ones are made. The caller holds the lock of the runs."""
+        version = self._get(connection, GROUPS)
+        if version != self._groups_of:
+            self._groups.clear()
+            self._groups_of = version
         missing = [group for group in groups if group not in self._groups]
         if missing:
             found = self._find(connection, missing)
@@ -89,7 +83,7 @@ class Rollup(Base):
         return found
 
     def _group_row(self, group: Group) -> dict[str, object]:
-        row = dict(zip(Group.__dataclass_fields__, astuple(group), strict=True))
+        row = dict(zip(_GROUP_COLUMNS, _GROUP_VALUES(group), strict=True))
         return row | {"cluster": self._cluster, "digest": digest(group), "charged_as": str(group.charged_as)}
 
     def _group_names(self, connection: Connection) -> Mapping[int, Group]:
@@ -101,12 +95,12 @@ class Rollup(Base):
 
     def verify_usage(self) -> tuple[int, tuple[str, ...]]:
         """Recompute every cell from the runs, month by month; returns how many were looked at, and a sentence for
-        each that is wrong."""
+        each that is wrong. Cells before the end of what was archived and deleted cannot be recomputed."""
         wrong: list[str] = []
         looked = 0
         with self._read() as connection:
             names = self._group_names(connection)
-            for begin, end in self._months(connection):
+            for begin, end in self._months(connection, self._archived(connection)):
                 kept = self._kept(connection, names, begin, end)
                 right = self._recounted(connection, begin, end)
                 looked += len(kept | right)
@@ -116,7 +110,7 @@ class Rollup(Base):
         return looked, tuple(wrong)
 
     def rebuild_usage(self) -> None:
-        """Count everything anew from the runs, in one transaction."""
+        """Count everything anew from the runs, in one transaction; what was archived and deleted stays as it is."""
         self._groups.clear()
         with self._begin() as connection:
             self._alone(connection, "runs")
@@ -124,16 +118,19 @@ class Rollup(Base):
 
     def rebuild_usage_in(self, connection: Connection) -> None:
         """The same inside a transaction of the caller."""
-        t = tables.usage_hour
-        connection.execute(delete(t).where(t.c.cluster == self._cluster))
-        for begin, end in self._months(connection):
-            amounts = no_amounts()
-            for address, cell in self._recounted(connection, begin, end).items():
-                amounts[address] = list(cell)
-            self._add_amounts(connection, amounts)
+        t, archived = tables.usage_hour, self._archived(connection)
+        old = delete(t).where(t.c.cluster == self._cluster)
+        connection.execute(old if archived is None else old.where(t.c.at >= archived))
+        for begin, end in self._months(connection, archived):
+            self._add_cells(connection, self._cells(connection, begin, end))
 
-    def _months(self, connection: Connection) -> Iterator[tuple[int, int]]:
-        """Periods of 30 UTC days that cover all runs and all cells."""
+    def _archived(self, connection: Connection) -> int | None:
+        """The moment before which runs were archived and deleted."""
+        found = self._get(connection, ARCHIVED)
+        return None if found is None else int(found)
+
+    def _months(self, connection: Connection, since: int | None = None) -> Iterator[tuple[int, int]]:
+        """Periods of 30 UTC days that cover all runs and all cells from ``since`` on."""
         c, u = tables.run.c, tables.usage_hour.c
         edges: list[int] = []
         for column in (c.start, c.end):
@@ -145,39 +142,49 @@ class Rollup(Base):
         edges += connection.execute(kept.order_by(u.at.desc()).limit(1)).scalars()
         if edges:
             step = 30 * DAY
-            first = min(edges)
-            for begin in range(first - first % DAY, max(edges) + 1, step):
+            first = min(edges) - min(edges) % DAY
+            for begin in range(first if since is None else max(first, since), max(edges) + 1, step):
                 yield begin, begin + step
 
-    def _kept(
-        self, connection: Connection, names: Mapping[int, Group], begin: int, end: int
-    ) -> dict[Address, tuple[int, ...]]:
+    def _kept(self, connection: Connection, names: Mapping[int, Group], begin: int, end: int) -> dict[Address, Cell]:
         t = tables.usage_hour
         query = select(t).where(t.c.cluster == self._cluster, t.c.at >= begin, t.c.at < end)
-        found: dict[Address, tuple[int, ...]] = {}
+        found: dict[Address, Cell] = {}
         for r in connection.execute(query.where(t.c.span.in_((HOUR, DAY)))):
             cell = (r.gpu_seconds, r.charge, r.gpus_at, r.rate_at)
-            if any(cell):
+            if any(cell) and r.group_id in names:
                 found[r.span, r.at, names[r.group_id]] = cell
         return found
 
-    def _recounted(self, connection: Connection, begin: int, end: int) -> dict[Address, tuple[int, ...]]:
+    def _recounted(self, connection: Connection, begin: int, end: int) -> dict[Address, Cell]:
+        """The cells that begin in [begin, end), from the runs, by address."""
+        found = self._cells(connection, begin, end).items()
+        return {(span, at, group): cell for group, cells in found for span, at, cell in cells}
+
+    def _cells(self, connection: Connection, begin: int, end: int) -> Cells:
         """The cells that begin in [begin, end), from the runs."""
         t = tables.run
         inside = and_(t.c.start < end, t.c.end > begin)
         query = select(t).where(t.c.cluster == self._cluster, t.c.end.is_not(None), inside)
-        amounts = no_amounts()
+        amounts = Amounts()
         for row in connection.execute(query, execution_options={"yield_per": 5000}):
-            add_run(amounts, rows.run_of(row), 1)
-        return {a: tuple(cell) for a, cell in amounts.items() if begin <= a[1] < end and any(cell)}
+            amounts.add(rows.run_of(row), 1)
+        within = {g: [c for c in cells if begin <= c[1] < end] for g, cells in amounts.changes()}
+        return {group: cells for group, cells in within.items() if cells}
 
 
 def digest(group: Group) -> str:
     """A name of fixed length: the texts of a group together are longer than a database's keys."""
-    return hashlib.sha256(json.dumps(astuple(group)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_GROUP_VALUES(group)).encode()).hexdigest()
 
 
-def _sentence(address: Address, kept: tuple[int, ...] | None, right: tuple[int, ...] | None) -> str:
+def _sentence(address: Address, kept: Cell | None, right: Cell | None) -> str:
     span, at, group = address
+    of = " ".join(f"{name}={value}" for name, value in asdict(group).items() if value not in (None, False))
+    begin = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%MZ")
     what = "hour" if span == HOUR else "day"
-    return f"{what} {at} of {group}: has {kept or 'nothing'}, should have {right or 'nothing'}"
+    return f"usage in the {what} {begin} of {of}: has {_counted(kept)}, should have {_counted(right)}"
+
+
+def _counted(cell: tuple[int, ...] | None) -> str:
+    return "nothing" if cell is None else " ".join(f"{n}={v}" for n, v in zip(COUNTED, cell, strict=True))

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, astuple, replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget.domain.model import JobState, Mode, RunKey, WorkClass
 from pyslurm_budget.domain.plan import Action, ActionKind, Admission, Reason
+from pyslurm_budget.ledger import tables
 from pyslurm_budget.service.ports import ContractFacts, CycleRecord, Intent, RunFacts, RunPart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Row
 
 
 def run_row(cluster: str, run: RunFacts) -> dict[str, Any]:
     """Columns of a run."""
-    row = {name: getattr(run, name) for name in _RUN_PLAIN}
-    row |= {"cluster": cluster, "job_id": run.key.job_id, "submit": run.key.submit, "nodes": json.dumps(run.nodes)}
-    row |= {"work_class": str(run.work_class), "shadow": str(run.shadow), "charged_as": str(run.charged_as)}
-    return row | {"parts": json.dumps([astuple(part) for part in run.parts]) if run.parts else None}
+    row = dict(zip(_RUN_PLAIN, _run_plain(run), strict=True))
+    row["cluster"], row["job_id"], row["submit"] = cluster, run.key.job_id, run.key.submit
+    row["work_class"], row["shadow"] = run.work_class.value, run.shadow.value
+    row["charged_as"] = run.charged_as.value
+    row["nodes"] = _names(run.nodes)
+    row["parts"] = json.dumps([astuple(part) for part in run.parts]) if run.parts else None
+    return row
+
+
+@lru_cache(maxsize=10_000)
+def _names(nodes: tuple[str, ...]) -> str:
+    return json.dumps(nodes)
 
 
 _RUN_PLAIN = (
     "job_ref", "account", "user", "qos", "budget", "pool", "state", "start", "end", "suspended", "gpus", "rate",
     "unknown", "time_limit", "gpu_type", "partition", "protected_until", "absent_since", "charged_to",
 )  # fmt: skip
+_run_plain = attrgetter(*_RUN_PLAIN)
 
 
 def run_of(row: Row[Any]) -> RunFacts:
@@ -42,6 +55,20 @@ def run_of(row: Row[Any]) -> RunFacts:
         nodes=tuple(json.loads(m["nodes"])),
         **{name: m[name] for name in _RUN_PLAIN},
     )
+
+
+def digest_of_rows(found: Iterable[Mapping[str, Any]]) -> str:
+    """SHA-256 over rows of runs, in their order; a column that a row does not have counts as empty."""
+    names = tables.run.c.keys()
+    digest = hashlib.sha256()
+    for row in found:
+        digest.update(json.dumps([row.get(name) for name in names]).encode())
+    return digest.hexdigest()
+
+
+def digest_of(cluster: str, runs: Iterable[RunFacts]) -> str:
+    """The same over runs."""
+    return digest_of_rows(run_row(cluster, run) for run in runs)
 
 
 _CONTRACT_PLAIN = (

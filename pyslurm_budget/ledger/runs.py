@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, or_, select
 
+from pyslurm_budget.domain.pseudonym import is_pseudonym
 from pyslurm_budget.ledger import rows, tables
+from pyslurm_budget.ledger.amounts import Amounts
 from pyslurm_budget.ledger.base import chunks, upsert
 from pyslurm_budget.ledger.history import Histories
-from pyslurm_budget.ledger.rollup import add_run, no_amounts
 from pyslurm_budget.service.ports import SyncState
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from pyslurm_budget.domain.model import RunKey
-    from pyslurm_budget.ledger.rollup import Amounts
     from pyslurm_budget.service.ports import ContractFacts, RunFacts
 
 SOURCE = "accounting"
@@ -39,9 +39,10 @@ class Facts(Histories):
         immutable. What stays: what we decided ourselves (shadow class, a known budget, the contract), the class of
         a run that has ended, and the whole row of an ended run against one that has no end although its state says
         that the run is over (a row that is not complete). A row that has lost its end because the run is alive is
-        believed.
+        believed. A user's pseudonym stays. Runs that are not known, and ended before the end of what was archived and
+        deleted, are of that and left out.
         """
-        amounts = no_amounts()
+        amounts = Amounts()
         with self._changing_runs() as connection:
             changed = sum(self._save_chunk(connection, chunk, amounts) for chunk in chunks(runs))
             self._add_amounts(connection, amounts)
@@ -63,10 +64,18 @@ class Facts(Histories):
 
     def _save_chunk(self, connection: Connection, runs: list[RunFacts], amounts: Amounts) -> int:
         known = self._known(connection, [run.key for run in runs])
+        new = [run for run in runs if run.key not in known]
+        archived = self._archived(connection) if new else None
+        ends = self._contracts(connection, [run.key for run in new]) if new else {}
         after = dict(known)
         for run in runs:
             before = after.get(run.key)
-            after[run.key] = run if before is None else _merged(before, run)
+            if before is not None:
+                after[run.key] = _merged(before, run)
+            elif archived is None or run.end is None or run.end >= archived:
+                # A contract may be known first, while accounting cannot be read.
+                contract = ends.get(run.key)
+                after[run.key] = replace(run, protected_until=contract.protected_until) if contract else run
         return self._write(connection, known, after.values(), amounts)
 
     def _write(
@@ -76,8 +85,8 @@ class Facts(Histories):
         differing = [run for run in after if known.get(run.key) != run]
         for run in differing:
             if run.key in known:
-                add_run(amounts, known[run.key], -1)
-            add_run(amounts, run, 1)
+                amounts.add(known[run.key], -1)
+            amounts.add(run, 1)
         upsert(connection, tables.run, [rows.run_row(self._cluster, run) for run in differing])
         return len(differing)
 
@@ -94,7 +103,7 @@ class Facts(Histories):
             query = select(tables.run).where(c.cluster == self._cluster, c.end.is_(None), c.start.is_not(None))
             known = {run.key: run for run in map(rows.run_of, connection.execute(query))}
             after = [_missed(run, now) if key in absent else _seen(run) for key, run in known.items()]
-            self._write(connection, known, after, no_amounts())
+            self._write(connection, known, after, Amounts())
         return sum(run.charged_to is not None for run in after)
 
     def sync_state(self) -> SyncState | None:
@@ -149,7 +158,7 @@ class Facts(Histories):
     def save_contracts(self, contracts: Iterable[ContractFacts]) -> None:
         """Insert what is not known; a known contract only gets its outcome, once. The end of a contract is noted in
         its run, where usage is told apart by it."""
-        amounts = no_amounts()
+        amounts = Amounts()
         with self._changing_runs() as connection:
             for chunk in chunks(contracts):
                 known = self._contracts(connection, [c.key for c in chunk])
@@ -191,6 +200,7 @@ def _merged(before: RunFacts, after: RunFacts) -> RunFacts:
     return replace(
         after,
         shadow=before.shadow,
+        user=before.user if is_pseudonym(before.user) else after.user,
         budget=before.budget or after.budget,
         partition=after.partition or before.partition,
         work_class=after.work_class if before.end is None else before.work_class,

@@ -101,6 +101,7 @@ usage_hour = Table(
     _int("charge"),
     _int("gpus_at"),
     _int("rate_at"),
+    sqlite_with_rowid=False,
     **_BINARY,
 )
 

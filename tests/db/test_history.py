@@ -134,8 +134,8 @@ def test_verify_finds_what_is_wrong(database: str) -> None:
             t.update().where(t.c.cluster == "verified", t.c.span == HOUR, t.c.at == T0).values(charge=7)
         )
     _, (sentence,) = ledger.verify_usage()
-    assert f"hour {T0} of " in sentence
-    assert "has (14400, 7, 0, 0), should have (14400, 14400000, 0, 0)" in sentence
+    assert "hour 2023-11-14T22:00Z of budget=nlp" in sentence
+    assert "has gpu_seconds=14400 charge=7 gpus_at=0 rate_at=0, should have gpu_seconds=14400 charge=14400000" in sentence
     ledger.rebuild_usage()
     assert ledger.verify_usage() == (3, ())
     ledger.close()

@@ -138,6 +138,7 @@ def upgrade() -> None:
         sa.Column("gpus_at", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("rate_at", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.PrimaryKeyConstraint("cluster", "span", "at", "group_id"),
+        sqlite_with_rowid=False,
         mysql_charset="utf8mb4",
         mysql_collate="utf8mb4_bin",
         mysql_engine="InnoDB",
