@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget import values
-from pyslurm_budget.config_keys import BY_PATH, FREE_SECTIONS, KEYS, SECTIONS, TIMES
+from pyslurm_budget.config_keys import BY_PATH, FRACTIONS, FREE_SECTIONS, KEYS, SECTIONS, TIMES
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.policy import ClassMap, Policy, PoolRule
 from pyslurm_budget.errors import ConfigError
@@ -132,6 +132,8 @@ def read_config(text: str, source: Path) -> Config:
     if "pools" in document:
         rules["pools"] = _pools(document["pools"], source)
     config = Config(policy=Policy(**rules), source=source, **_places(found, source.parent))
+    if "fractions" in document.get("gpus", {}):
+        rules["fractions"] = _fractions(document["gpus"]["fractions"], source)
     _agrees(config, source)
     return config
 
@@ -143,7 +145,7 @@ def _entries(document: dict[str, Any], source: Path, above: str = "") -> Iterato
         if path in FREE_SECTIONS:
             continue
         if "." in name or (path not in SECTIONS and path not in BY_PATH):
-            known = BY_PATH if above else [*(key for key in BY_PATH if "." not in key), *SECTIONS]
+            known = [*BY_PATH, *FREE_SECTIONS] if above else [*(key for key in BY_PATH if "." not in key), *SECTIONS]
             raise ConfigError(f"{source}: unknown key {path}{values.nearest(path, known)}")
         if path in BY_PATH:
             yield path, value
@@ -219,6 +221,17 @@ def _pools(value: object, source: Path) -> tuple[PoolRule, ...]:
 
 
 def _agrees(config: Config, source: Path) -> None:
+def _fractions(value: object, source: Path) -> Mapping[str, Fraction]:
+    """``"type" = "1/7"`` lines, and ``shard``."""
+    section = _section(value, FRACTIONS, source)
+    found = {name: _value(values.part, part, f"{source}: {FRACTIONS}.{name}") for name, part in section.items()}
+    for name in found:
+        if not re.fullmatch("[A-Za-z0-9_.+-]+", name):
+            accepted = "accepted is a GPU type as Slurm has it, or shard"
+            raise ConfigError(f"{source}: {FRACTIONS}: found {name!r}; {accepted}")
+    return MappingProxyType(found)
+
+
     """Values that are right each by itself, and contradict each other."""
     rules = config.policy
     wrong = None
@@ -255,6 +268,8 @@ def effective(config: Config) -> dict[str, object]:
     return shown
 
 
+    for name, part in config.policy.fractions.items():
+        shown[f"{FRACTIONS}.{name}"] = part
 def masked(url: str) -> str:
     """A database URL without its password."""
     scheme, mark, rest = url.partition("://")
@@ -284,6 +299,8 @@ def setting_lines(config: Config) -> list[str]:
     return lines
 
 
+    parts = [f'{_bare(n)} = "{p.numerator}/{p.denominator}"' for n, p in config.policy.fractions.items()]
+    lines += ["", f"[{FRACTIONS}]", *parts] if parts else []
 def _bare(name: str) -> str:
     """A key as TOML wants it: in quotes unless it is of letters, digits, ``-`` and ``_``."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)

@@ -262,5 +262,7 @@ KEYS: tuple[Key, ...] = (
 
 TIMES = (values.duration, _positive)
 BY_PATH = {key.path: key for key in KEYS}
-FREE_SECTIONS = ("classes", "pools")
-SECTIONS = frozenset(key.path.rpartition(".")[0] for key in KEYS if "." in key.path) | frozenset(FREE_SECTIONS)
+# Sections whose keys are the site's own names; what stands there is read by `pyslurm_budget.config`.
+FRACTIONS = "gpus.fractions"
+FREE_SECTIONS = ("classes", "pools", FRACTIONS)
+SECTIONS = frozenset(key.path.rpartition(".")[0] for key in KEYS if "." in key.path) | {*FREE_SECTIONS, "gpus"}

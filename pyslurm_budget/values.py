@@ -7,15 +7,19 @@ accepted; the caller adds the file and the key. Nothing falls back to a default.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from pyslurm_budget.domain.slices import MOST_PARTS
 from pyslurm_budget.domain.times import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_PART = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -54,6 +58,15 @@ def fraction(value: object) -> Fraction:
         accepted = 'accepted is a percentage such as "2%" or a fraction such as 0.02 or "1/3"'
         raise ValueError(f"found {shown(value)}; {accepted}")
     return found
+
+
+def part(value: object) -> Fraction:
+    """A part of one GPU, as a text so that it is exact: ``"1/7"``; above 0, at most 1, of at most 1000 parts."""
+    text = value if isinstance(value, str) else ""
+    found = _PART.fullmatch(text.strip())
+    if found is None or not 0 < int(found[1]) <= int(found[2]) <= MOST_PARTS:
+        raise ValueError(f'found {shown(value)}; accepted is a part of a GPU in quotes, "1/7" to "1/1"')
+    return Fraction(int(found[1]), int(found[2]))
 
 
 def _fraction_text(text: str) -> Fraction | None:

@@ -104,6 +104,25 @@ flavors = ["a100", "a100-80"]
 partitions = ["vision-lab"]
 ```
 
+## Parts of a GPU
+
+Slurm counts a MIG slice as a GPU of its own, and a shard as none. `[gpus.fractions]` says how much of a GPU one
+device of a type is, and how much one shard is; each value is a fraction in quotes, so that it is exact.
+
+```toml
+[gpus.fractions]
+"a100_1g.5gb" = "1/7"
+"a100_3g.20gb" = "1/2"
+shard = "1/8"
+```
+
+What is charged, what a waiting job costs, and the capacity of a pool are then in GPUs: a node of seven `1g.5gb`
+slices is one GPU, and a job on two of them is charged 0.286, rounded up to thousandths. A device whose type is not in
+AllocTRES counts as the dearest type of the nodes that the job is on; a type without a fraction is a whole GPU. Shards
+count where a job holds them and no GPU (`gres/shard` must be in AccountingStorageTRES); they are shares of GPUs that
+the node has anyway, so they add nothing to the capacity. Without `shard` here, a run with shards is reported as
+unknown. GPU-hours in reports stay Slurm's count of devices; the charged GPU-hours beside them are in GPUs.
+
 ## The budget file
 
 `sbudget budget apply budgets.toml` makes this the tree. One table a budget, flat; `parent` names another one.
@@ -224,6 +243,11 @@ EXAMPLE_END = """
 # [pools.owners]
 # partitions = ["vision-lab"]
 """
+
+# How much of a GPU one device of a type is, and one shard; a type that is not named is a whole GPU.
+# [gpus.fractions]
+# "a100_1g.5gb" = "1/7"
+# shard = "1/8"
 
 
 def _defaults() -> dict[str, str]:

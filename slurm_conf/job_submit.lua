@@ -132,13 +132,15 @@ local function new(known, key)
 end
 
 local ONCE = { ["sbudget-table"] = 6, contract = 4, array = 1, scale = 2, horizons = 0 }
-local FIELDS = { qos = 2, adopt = 1, operator = 2, partition = 4, shape = 6, user = 3 }
+local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, partition = 4, shape = 6, user = 3 }
+local MOST_PARTS = 1000 -- of a GPU
 local MODES = { observe = true, advise = true, enforce = true }
 
 -- One reader for each kind of line; `f` are the fields after the kind.
 local READ = {
     ["sbudget-table"] = function(t, f)
-        if f[1] ~= "1" then fail("version " .. f[1] .. ", this plugin reads version 1") end
+        if f[1] ~= "1" and f[1] ~= "2" then fail("version " .. f[1] .. ", this plugin reads versions 1 and 2") end
+        t.in_parts = f[1] == "2"
         natural(f[2])
         t.snapshot, t.stale_after, t.cluster, t.mode = natural(f[3]), natural(f[4]), f[5], f[6]
         if not MODES[t.mode] then fail("'" .. t.mode .. "' is no mode") end
@@ -170,6 +172,12 @@ local READ = {
         new(t.operators, natural(f[2]))
         t.operators[natural(f[2])] = f[1]
     end,
+    fraction = function(t, f)
+        new(t.fractions, f[1])
+        local part, of = natural(f[2]), natural(f[3])
+        if part < 1 or part > of or of > MOST_PARTS then fail(f[2] .. "/" .. f[3] .. " is no part of a GPU") end
+        t.fractions[f[1]] = { part = part, of = of }
+    end,
     partition = function(t, f)
         new(t.partitions, f[1])
         local line = { name = f[1], default = natural(f[2]), shapes = {} }
@@ -180,7 +188,8 @@ local READ = {
     shape = function(t, f)
         local partition = t.partitions[f[1]] or fail("the shape's partition is not known")
         partition.shapes[#partition.shapes + 1] = {
-            pool = f[2], type = optional(f[3]), gpus = natural(f[4]), cpus = natural(f[5]), memory = natural(f[6]),
+            pool = f[2], type = optional(f[3]), rate = natural(f[4]) * (t.in_parts and 1 or 1000), cpus = natural(f[5]),
+            memory = natural(f[6]),
         }
     end,
     account = function(t, f)
@@ -226,7 +235,7 @@ end
 -- The table of a text; raises the first fault. Whatever it accepts, pyslurm_budget.domain.table.parse accepts.
 local function parse(text)
     local t = { horizons = {}, twins = {}, managed = {}, operators = {}, partitions = {}, accounts = {}, users = {} }
-    t.seen = {}
+    t.seen, t.fractions = {}, {}
     local lines = split(text, "\n")
     if table.remove(lines) ~= "" or #lines == 0 or lines[#lines] ~= string.format("end\t%d", #lines - 1) then
         fail("the text is cut")
@@ -238,6 +247,7 @@ local function parse(text)
     for kind in pairs(ONCE) do
         if not t.seen[kind] then fail("no " .. kind .. " line") end
     end
+    if t.in_parts ~= (next(t.fractions) ~= nil) then fail("fractions in version 1, or none in version 2") end
     if t.horizons[#t.horizons] ~= t.cap then fail("the last horizon is not the cap") end
     for _, twin in pairs(t.twins) do
         if t.twins[twin] then fail("a QOS is both managed and a spare twin") end
@@ -395,15 +405,16 @@ end
 
 local SUFFIX = { [""] = 1.0, k = 1024.0, m = 1048576.0, g = 1073741824.0 }
 
--- GPUs in a TRES or GRES text in any spelling of any release, and adds the types that it names; nil if unreadable.
-local function gpus_in(text, types)
+-- GPUs (or what else `name` says) in a TRES or GRES text in any spelling of any release, and adds the types that it
+-- names; nil if unreadable.
+local function gpus_in(text, types, name)
     local untyped, typed, total = 0.0, 0.0, nil
     for item in text:gsub("%b()", ""):gmatch("[^,%s]+") do
         local words = {}
         for word in item:gsub("^gres[:/]", ""):gmatch("[^:/=]+") do
             if word ~= "no_consume" then words[#words + 1] = word end
         end
-        if words[1] == "gpu" then
+        if words[1] == (name or "gpu") then
             local count = 1.0
             local digits, suffix = (words[#words]):match("^(%d+)([kKmMgG]?)$")
             if #words > 1 and digits then
@@ -443,27 +454,27 @@ local function size_of(job)
     local per_node_tasks = count_of(job.ntasks_per_node, NO_VAL16) or 0
     local tasks = count_of(job.num_tasks) or (per_node_tasks > 0 and per_node_tasks * nodes) or nodes
     local sockets = count_of(job.sockets_per_node, NO_VAL16) or 0
-    local types, total, readable = {}, 0.0, true
-    local function add(text, times)
-        if not text_of(text) then return end
-        local count = gpus_in(text, types)
-        if not count or (count > 0 and times == 0) or count * times > MOST then
-            readable = false
-        else
-            total = math.max(total, count * times)
+    local types, ignored, readable = {}, {}, true
+    local function total_of(name, names)
+        local total = 0.0
+        for text, times in pairs({ tres_per_job = 1, tres_per_node = nodes, gres = nodes, tres_per_task = tasks,
+            tres_per_socket = sockets * nodes }) do
+            local count = text_of(job[text]) and gpus_in(job[text], names, name)
+            if text_of(job[text]) and (not count or (count > 0 and times == 0) or count * times > MOST) then
+                readable = false
+            else
+                total = math.max(total, (count or 0) * times)
+            end
         end
+        return total
     end
-    add(job.tres_per_job, 1)
-    add(job.tres_per_node, nodes)
-    add(job.gres, nodes)
-    add(job.tres_per_task, tasks)
-    add(job.tres_per_socket, sockets * nodes)
+    local total = total_of("gpu", types)
+    local shards = total == 0 and total_of("shard", ignored) or 0.0
     local per_gpu = (count_of(job.ntasks_per_tres, NO_VAL16) or 0) + (count_of(job.ntasks_per_gpu, NO_VAL16) or 0)
     if per_gpu > 0 and total == 0 then readable = false end
     local per_task = count_of(job.cpus_per_task, NO_VAL16) or 1
     local cpus = math.max(count_of(job.min_cpus) or 0, tasks * math.max(per_task, 1),
         nodes * (count_of(job.pn_min_cpus, NO_VAL16) or 0))
-    local ignored = {}
     cpus = math.max(cpus, total * (gpus_in(text_of(job.cpus_per_tres) or "", ignored) or 0))
     local per_node, per_cpu = count_of(job.min_mem_per_node, MOST), count_of(job.min_mem_per_cpu, MOST)
     local memory = math.max((per_node or 0) * nodes, (per_cpu or 0) * cpus,
@@ -471,7 +482,7 @@ local function size_of(job)
     local kind = next(types)
     if kind and next(types, kind) then kind = nil end
     return {
-        nodes = nodes, gpus = readable and total or nil, type = kind, cpus = cpus, memory = memory,
+        nodes = nodes, gpus = readable and total or nil, shards = shards, type = kind, cpus = cpus, memory = memory,
         exclusive = job.shared == 0, all_memory = per_node == 0 or per_cpu == 0,
     }
 end
@@ -524,15 +535,22 @@ end
 
 ---------------------------------------------------------------------------------------------- the rule
 
+-- What GPUs of a type come to, or shards where no GPU is named, in thousandths of a GPU.
+local function asked(t, size, kind)
+    local count, part = size.gpus, kind and t.fractions[kind] or { part = 1, of = 1 }
+    if count == 0 then count, part = size.shards, t.fractions.shard end
+    return part and ceil_div(count * 1000 * part.part, part.of) or 0.0
+end
+
 -- The dearest of the shapes, in thousandths of a GPU.
-local function rate_of(size, shapes)
+local function rate_of(t, size, shapes)
     local dearest = 0.0
     for _, s in ipairs(shapes) do
-        local rate = size.gpus * 1000.0
-        if s.gpus > 0 and s.cpus > 0 then rate = math.max(rate, ceil_div(s.gpus * 1000 * size.cpus, s.cpus)) end
-        if s.gpus > 0 and s.memory > 0 then rate = math.max(rate, ceil_div(s.gpus * 1000 * size.memory, s.memory)) end
+        local rate = asked(t, size, s.type)
+        if s.rate > 0 and s.cpus > 0 then rate = math.max(rate, ceil_div(s.rate * size.cpus, s.cpus)) end
+        if s.rate > 0 and s.memory > 0 then rate = math.max(rate, ceil_div(s.rate * size.memory, s.memory)) end
         if size.exclusive or (size.all_memory and s.memory > 0) then
-            rate = math.max(rate, s.gpus * 1000 * size.nodes)
+            rate = math.max(rate, s.rate * size.nodes)
         end
         dearest = math.max(dearest, rate)
     end
@@ -600,7 +618,7 @@ local function by_budget(t, j, job, contract)
         return string.format("%d tasks of an array at a time are backed while the budget allows; the rest runs on idle GPUs.",
             t.ahead)
     end
-    local rate, length = rate_of(j.size, j.shapes) * tasks, price_length(t, contract, j.limit, j.stale)
+    local rate, length = rate_of(t, j.size, j.shapes) * tasks, price_length(t, contract, j.limit, j.stale)
     for i, left in ipairs(lefts) do
         if rate > left[1] then
             return string.format("it asks for %s GPUs, %s may have %s more under contract at one time. It is backed before "

@@ -74,7 +74,8 @@ def partitions_of(of: Iterable[Node]) -> tuple[Partition, ...]:
 
 def pool_map(of: Sequence[Node], policy: Policy | None = None) -> PoolMap:
     """The pools of these nodes."""
-    return PoolMap((policy or Policy()).pools, tuple(of), partitions_of(of))
+    rules = policy or Policy()
+    return PoolMap(rules.pools, tuple(of), partitions_of(of), rules.fractions)
 
 
 def request(gpus: int = 1, **changes: Any) -> Request:
@@ -258,7 +259,7 @@ def situation(
     policy = changes.get("policy", Policy())
     inside = {k: changes.pop(k) for k in ("controller", "parents", "allowed_qos", "partitions") if k in changes}
     shot = snapshot([*waiting, *(r.job for r in runs)], on, now, **inside)
-    pools = PoolMap(policy.pools, shot.nodes, shot.partitions)
+    pools = PoolMap(policy.pools, shot.nodes, shot.partitions, policy.fractions)
     given: dict[str, Any] = {
         "snapshot": shot,
         "policy": policy,
@@ -266,6 +267,6 @@ def situation(
         "tree": tree(),
         "uses": (),
         "runs": tuple(runs),
-        "capacities": {pool: full(pools.size(pool), now, policy.window) for pool in pools.members},
+        "capacities": {pool: full(int(pools.size(pool)), now, policy.window) for pool in pools.members},
     }
     return Situation(**{**given, **changes})

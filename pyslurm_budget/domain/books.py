@@ -128,7 +128,7 @@ class Books:
         tree: BudgetTree,
         policy: Policy,
         allowances: Mapping[tuple[str, str], int],
-        pool_sizes: Mapping[str, int],
+        pool_sizes: Mapping[str, int] | Mapping[str, Fraction],
         now: int,
     ) -> None:
         """Empty books for every budget of the tree in every pool of ``pool_sizes`` (GPUs in service)."""
@@ -144,7 +144,7 @@ class Books:
             book.ceiling = self._ceiling(account, pool, pool_sizes.get(pool, 0))
             self.books[account, pool] = book
 
-    def _ceiling(self, account: str, pool: str, size: int) -> int:
+    def _ceiling(self, account: str, pool: str, size: int | Fraction) -> int:
         """GPUs (thousandths) inside contracts at one time: max(3 x share, 50 %) of the pool (design 4.3)."""
         share = self.tree.effective_share(account, pool, self.now)
         part = max(min(share * self.policy.ceiling_share, Fraction(1)), self.policy.ceiling_part)

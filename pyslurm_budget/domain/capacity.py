@@ -92,10 +92,10 @@ def pool_capacity(
     now: int,
     window: int,
     hour: int,
-    size: int,
-    in_service: int,
+    size: int | Fraction,
+    in_service: int | Fraction,
 ) -> PoolCapacity:
-    """GPU-seconds of every hour of [now - window, now).
+    """GPU-seconds of every hour of [now - window, now), of a pool that may hold parts of GPUs.
 
     ``sampled`` are the times that samples cover, ascending. All other seconds count at today's ``size`` less what was
     out then. An hour in which more than half of the pool was out counts as in service at today's size. The whole is
@@ -110,7 +110,7 @@ def pool_capacity(
     for at, seconds in hours_of(begin, now, hour):
         low = max(at, begin)
         upto = min(at + hour, now)
-        sample = known.get(at, HourSample(at, 0, 0, size))
+        sample = known.get(at, HourSample(at, 0, 0, int(size)))
         empty = sample.covered <= 0
         whole_gap = upto - at if empty else _overlap(gaps, at, upto)
         in_hour = sample.gpu_seconds + whole_gap * size - lost.between(at, upto)
@@ -121,7 +121,7 @@ def pool_capacity(
             gap = seconds if empty else _overlap(gaps, low, upto)
             part = 0 if empty else sample.gpu_seconds * (seconds - gap) // sample.covered
             amount = part + gap * size - lost.between(low, upto)
-        hours.append((low, upto, amount))
+        hours.append((low, upto, int(amount)))
     if sum(amount for _, _, amount in hours) < _least(window, in_service):
         hours = [
             (low, high, _least(high - begin, in_service) - _least(low - begin, in_service)) for low, high, _ in hours
@@ -161,7 +161,7 @@ def _overlap(intervals: Iterable[Interval], begin: int, end: int) -> int:
     return sum(max(0, min(high, end) - max(low, begin)) for low, high in intervals)
 
 
-def _least(length: int, in_service: int) -> int:
+def _least(length: int, in_service: int | Fraction) -> int:
     """The least capacity of the first ``length`` seconds; differences of it add up without loss."""
     return length * in_service // LEAST_PART
 

@@ -48,8 +48,9 @@ def demands(situation: Situation) -> Mapping[tuple[str, str], Demand]:
             pending[pools[0], budget] += count * _rate(situation, job, pools)
     found: dict[tuple[str, str], Demand] = {}
     for key in sorted(running.keys() | pending.keys()):
-        runs = min(running[key], situation.pools.size(key[0]) * MILLI)
-        waits = min(pending[key], situation.pools.size(key[0]) * MILLI - runs)
+        size = int(situation.pools.size(key[0]) * MILLI)
+        runs = min(running[key], size)
+        waits = min(pending[key], size - runs)
         if runs or waits:
             found[key] = Demand(runs, waits)
     return found

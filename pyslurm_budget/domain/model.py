@@ -52,22 +52,24 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class Tres:
-    """What a run holds or held. ``gpus`` is ``None`` where GPUs were asked for but none were accounted."""
+    """What a run holds or held. ``gpus`` are devices as Slurm counts them (a MIG slice is one), ``None`` where some
+    were asked for but none were accounted; ``shards`` are shares of GPUs (``gres/shard``)."""
 
     cpus: int = 0
     memory_mb: int = 0
     nodes: int = 0
     gpus: int | None = 0
     gpus_by_type: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a pending job asks for, all tasks of one array element.
 
-    ``gpus``, ``cpus`` and ``memory_mb`` are totals over all nodes. ``gpus_per_node`` is set where GPUs were asked per
-    node. ``special`` says in a few words why our own placement cannot judge the request (features, licences, named
-    nodes...); ``None`` means that nodes, GPUs, CPUs and memory are all there is to it.
+    ``gpus``, ``shards``, ``cpus`` and ``memory_mb`` are totals over all nodes. ``gpus_per_node`` is set where GPUs
+    were asked per node. ``special`` says in a few words why our own placement cannot judge the request (features,
+    licences, named nodes...); ``None`` means that nodes, GPUs, CPUs and memory are all there is to it.
     """
 
     nodes_min: int = 1
@@ -79,6 +81,7 @@ class Request:
     memory_mb: int = 0
     exclusive: bool = False
     special: str | None = None
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. ``in_service`` is false for DOWN, FAIL and *drained* nodes; a draining node still runs work."""
+    """One node. ``in_service`` is false for DOWN, FAIL and *drained* nodes; a draining node still runs work.
+
+    ``gpus`` are devices as Slurm counts them; ``gpu_type`` is the type of most of them, and ``gpus_by_type`` tells
+    all, where there are several.
+    """
 
     name: str
     partitions: tuple[str, ...]
@@ -155,6 +162,12 @@ class Node:
     reserved: bool = False
     reason: str = ""
     reason_since: int | None = None
+    gpus_by_type: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def types(self) -> Mapping[str | None, int]:
+        """Devices by type; ``None`` is no type."""
+        return dict(self.gpus_by_type.items()) or {self.gpu_type: self.gpus}
 
     @property
     def in_service(self) -> bool:

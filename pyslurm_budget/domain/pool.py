@@ -1,21 +1,24 @@
 """Pools: sets of nodes whose GPUs are interchangeable for budgets, and what a piece of work costs in one.
 
 The charge is by the largest part (design 4.2): charged GPUs = max(GPUs, node GPUs x CPU share, node GPUs x memory
-share), in thousandths of a GPU, rounded up. So one GPU with all the memory of a node pays for the node.
+share), in thousandths of a GPU, rounded up. So one GPU with all the memory of a node pays for the node. Devices that
+are parts of a GPU (MIG slices, shards) count as such everywhere here (:mod:`pyslurm_budget.domain.slices`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.model import MILLI
+from pyslurm_budget.domain import slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyslurm_budget.domain.model import Job, Node, Partition, Request
+    from pyslurm_budget.domain.model import Job, Node, Partition, Request, Tres
     from pyslurm_budget.domain.policy import PoolRule
 
 UNTYPED = "gpu"
@@ -28,20 +31,19 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """GPUs, CPUs and memory (MiB) of a node or of several nodes together."""
+    """GPUs (thousandths), CPUs and memory (MiB) of a node or of several nodes together."""
 
-    gpus: int
+    rate: int
     cpus: int
     memory_mb: int
 
-    def charge(self, gpus: int, cpus: int, memory_mb: int, *, largest: bool = True) -> int:
-        """Charged GPUs in thousandths of work that takes so much of nodes of this shape."""
-        rate = gpus * MILLI
-        if largest and self.gpus:
+    def charge(self, rate: int, cpus: int, memory_mb: int, *, largest: bool = True) -> int:
+        """Charged GPUs in thousandths of work that takes so much of such nodes; ``rate`` are its GPUs."""
+        if largest and self.rate:
             if self.cpus:
-                rate = max(rate, ceil_div(self.gpus * MILLI * cpus, self.cpus))
+                rate = max(rate, ceil_div(self.rate * cpus, self.cpus))
             if self.memory_mb:
-                rate = max(rate, ceil_div(self.gpus * MILLI * memory_mb, self.memory_mb))
+                rate = max(rate, ceil_div(self.rate * memory_mb, self.memory_mb))
         return rate
 
 
@@ -52,6 +54,7 @@ class PoolMap:
     rules: tuple[PoolRule, ...]
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
+    fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
 
     def pool_of(self, node: Node) -> str | None:
         """The pool of a node: by its partitions first (owners' nodes), then by its flavor, else one per flavor."""
@@ -89,13 +92,37 @@ class PoolMap:
         """Node names by partition."""
         return {p.name: frozenset(p.nodes) for p in self.partitions}
 
-    def size(self, pool: str) -> int:
-        """GPUs of the pool, in service or not."""
-        return sum(node.gpus for node in self.members.get(pool, ()))
+    @cached_property
+    def worth(self) -> Mapping[str, Fraction]:
+        """GPUs of each node that has some, exactly."""
+        return {node.name: slices.of_node(node, self.fractions) for node in self.nodes if node.gpus}
 
-    def in_service(self, pool: str) -> int:
-        """GPUs of the pool that are in service now."""
-        return sum(node.gpus for node in self.members.get(pool, ()) if node.in_service)
+    def size(self, pool: str) -> Fraction:
+        """GPUs of the pool, in service or not, exactly."""
+        return self._sizes.get(pool, (Fraction(0), Fraction(0)))[0]
+
+    def in_service(self, pool: str) -> Fraction:
+        """GPUs of the pool that are in service now, exactly."""
+        return self._sizes.get(pool, (Fraction(0), Fraction(0)))[1]
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, tuple[Fraction, Fraction]]:
+        """GPUs of each pool: all, and those in service."""
+        return {
+            pool: (
+                sum((self.worth[n.name] for n in nodes), Fraction(0)),
+                sum((self.worth[n.name] for n in nodes if n.in_service), Fraction(0)),
+            )
+            for pool, nodes in self.members.items()
+        }
+
+    @cached_property
+    def _shapes(self) -> Mapping[str, Shape]:
+        """The shape of each node with GPUs."""
+        return {
+            name: Shape(slices.thousandths(gpus), self.by_name[name].cpus, self.by_name[name].memory_mb)
+            for name, gpus in self.worth.items()
+        }
 
     def of_nodes(self, names: Iterable[str]) -> str | None:
         """The pool of a run by the nodes that it ran on: that of the first known GPU node."""
@@ -113,7 +140,7 @@ class PoolMap:
             for pool, nodes in self.members.items():
                 inside = [n for n in nodes if n.name in self.partition_nodes.get(name, frozenset())]
                 if job.request.gpu_type is not None:
-                    inside = [n for n in inside if n.gpu_type == job.request.gpu_type]
+                    inside = [n for n in inside if job.request.gpu_type in n.types]
                 if inside and pool not in found:
                     found.append(pool)
         return tuple(found)
@@ -121,26 +148,38 @@ class PoolMap:
     def shape_of(self, names: Iterable[str]) -> Shape:
         """All the named nodes together."""
         nodes = [self.by_name[name] for name in names if name in self.by_name]
-        return Shape(sum(n.gpus for n in nodes), sum(n.cpus for n in nodes), sum(n.memory_mb for n in nodes))
+        gpus = sum((self.worth[n.name] for n in nodes if n.gpus), Fraction(0))
+        return Shape(slices.thousandths(gpus), sum(n.cpus for n in nodes), sum(n.memory_mb for n in nodes))
+
+    def held(self, tres: Tres, names: Iterable[str]) -> int:
+        """GPUs that a run on the named nodes holds, in thousandths."""
+        kinds: set[str | None] = set()
+        if self.fractions:
+            kinds.update(*(self.by_name[name].types for name in names if name in self.worth))
+        return slices.held(tres, self.fractions, kinds)
 
     def dearest(
         self, pools: Iterable[str], partitions: Iterable[str] = (), gpu_type: str | None = None
-    ) -> tuple[Shape, ...]:
-        """The different node shapes that a request may land on; its price is the dearest of them."""
+    ) -> tuple[tuple[Shape, str | None], ...]:
+        """The different node shapes that a request may land on, and each GPU type there; the dearest is its price."""
         allowed = [self.partition_nodes.get(p, frozenset()) for p in partitions]
         found = {
-            Shape(node.gpus, node.cpus, node.memory_mb)
+            (self._shapes[node.name], kind)
             for pool in pools
             for node in self.members.get(pool, ())
             if not allowed or any(node.name in names for names in allowed)
-            if gpu_type is None or node.gpu_type == gpu_type
+            for kind, count in node.types.items()
+            if count and (gpu_type is None or kind == gpu_type)
         }
-        return tuple(sorted(found, key=lambda s: (s.gpus, s.cpus, s.memory_mb)))
+        return tuple(sorted(found, key=lambda s: (s[0].rate, s[0].cpus, s[0].memory_mb, s[1] or "")))
 
     def price(self, request: Request, pools: Iterable[str], partitions: Iterable[str], *, largest: bool) -> int:
         """Rate of a pending request in thousandths: the dearest shape that it may land on."""
-        shapes = self.dearest(pools, partitions, request.gpu_type)
-        rates = [shape.charge(request.gpus, request.cpus, request.memory_mb, largest=largest) for shape in shapes]
-        if request.exclusive and shapes:
-            rates.append(max(shape.gpus for shape in shapes) * MILLI * request.nodes_min)
-        return max(rates, default=request.gpus * MILLI)
+        rates = []
+        for shape, kind in self.dearest(pools, partitions, request.gpu_type):
+            gpus = slices.asked(request.gpus, request.shards, kind, self.fractions)
+            rates.append(shape.charge(gpus, request.cpus, request.memory_mb, largest=largest))
+            if request.exclusive:
+                rates.append(shape.rate * request.nodes_min)
+        asked = slices.asked(request.gpus, request.shards, request.gpu_type, self.fractions)
+        return max(rates, default=asked)

@@ -99,7 +99,7 @@ class Situation:
     @cached_property
     def pools(self) -> PoolMap:
         """The pools of the snapshot's nodes."""
-        return PoolMap(self.policy.pools, self.snapshot.nodes, self.snapshot.partitions)
+        return PoolMap(self.policy.pools, self.snapshot.nodes, self.snapshot.partitions, self.policy.fractions)
 
     def budget_of(self, account: str) -> str | None:
         """The budget that pays for a Slurm account."""

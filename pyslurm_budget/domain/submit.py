@@ -11,9 +11,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain import slices
 from pyslurm_budget.domain import submit_words as words
 from pyslurm_budget.domain.comment import ContractKind, contract_of, declared_minimum, price_length
-from pyslurm_budget.domain.model import MILLI, Mode
+from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.pool import Shape
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ class SubmitRequest:
 
     ``account`` is in lower case. ``qos`` is what was typed (may be a list), ``default_qos`` the association's;
     ``partition`` may be a list, ``None`` for the default one. ``gpus`` (all nodes) is ``None`` where only Slurm can
-    know. ``cpus`` and ``memory_mb`` are totals of which 0 means "not said". ``all_memory`` is ``--mem=0``.
-    ``time_limit`` is ``None`` if not given, and ``unlimited`` wins over it. ``requeue`` is ``None`` if not given.
-    ``het``: a part of a heterogeneous job. ``immediate`` jobs are judged, but not remembered.
+    know; ``shards`` are those of GPUs. ``cpus`` and ``memory_mb`` are totals of which 0 means "not said".
+    ``all_memory`` is ``--mem=0``. ``time_limit`` is ``None`` if not given, and ``unlimited`` wins over it.
+    ``requeue`` is ``None`` if not given. ``het``: a part of a heterogeneous job. ``immediate`` jobs are judged, but
+    not remembered.
     """
 
     account: str
@@ -53,6 +55,7 @@ class SubmitRequest:
     partition: str | None = None
     gpus: int | None = 0
     gpu_type: str | None = None
+    shards: int = 0
     nodes: int = 1
     cpus: int = 0
     memory_mb: int = 0
@@ -225,9 +228,10 @@ class _Judge:
         """The dearest of the shapes, in thousandths."""
         rates = []
         for s in self.shapes:
-            rate = Shape(s.gpus, s.cpus, s.memory_mb).charge(self.r.gpus or 0, self.r.cpus, self.r.memory_mb)
+            gpus = slices.asked(self.r.gpus or 0, self.r.shards, s.gpu_type, self.t.fractions)
+            rate = Shape(s.rate, s.cpus, s.memory_mb).charge(gpus, self.r.cpus, self.r.memory_mb)
             if self.r.exclusive or (self.r.all_memory and s.memory_mb):
-                rate = max(rate, s.gpus * MILLI * self.r.nodes)
+                rate = max(rate, s.rate * self.r.nodes)
             rates.append(rate)
         return max(rates)
 

@@ -7,10 +7,12 @@ inconsistent is refused. The plugin reads the same text with the same checks.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.model import Mode
+from pyslurm_budget.domain.model import MILLI, Mode
+from pyslurm_budget.domain.slices import MOST_PARTS
 from pyslurm_budget.domain.table_lines import (
     AccountLine,
     ContractLine,
@@ -35,12 +37,13 @@ __all__ = [
 ]
 
 KIND = "sbudget-table"
-VERSION = 1
+# Without parts of GPUs a table is written in version 1, which plugins of before them read too.
+VERSIONS = ("1", "2")
 NONE = "-"
 # Lua 5.1 has only doubles: above this whole numbers are no longer exact.
 LARGEST = 2**53 - 1
 ONCE = (KIND, "contract", "array", "scale", "horizons")
-MANY = ("qos", "adopt", "operator", "partition", "shape", "account", "user")
+MANY = ("qos", "adopt", "operator", "fraction", "partition", "shape", "account", "user")
 
 
 def render(table: DecisionTable) -> str:
@@ -63,7 +66,8 @@ def _checked(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
     """All lines but the last, as fields."""
-    yield (KIND, str(VERSION), str(t.generation), str(t.snapshot), str(t.stale_after), t.cluster, str(t.mode))
+    version = VERSIONS[bool(t.fractions)]
+    yield (KIND, version, str(t.generation), str(t.snapshot), str(t.stale_after), t.cluster, str(t.mode))
     c = t.contract
     yield ("contract", str(c.cap), str(c.default), str(c.floor), _flag(c.requeue))
     yield ("array", str(t.ahead))
@@ -75,15 +79,26 @@ def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
         yield ("adopt", t.adopt)
     for name, uid in t.operators:
         yield ("operator", name, str(uid))
+    for kind, part in t.fractions.items():
+        yield ("fraction", kind, str(part.numerator), str(part.denominator))
     for p in t.partitions:
         yield ("partition", p.name, str(p.default_contract), _flag(p.is_default), _number(p.time_limit))
         for s in p.shapes:
-            yield ("shape", p.name, s.pool, s.gpu_type or NONE, str(s.gpus), str(s.cpus), str(s.memory_mb))
+            yield ("shape", p.name, s.pool, s.gpu_type or NONE, _gpus(s.rate, version), str(s.cpus), str(s.memory_mb))
     for a in t.accounts:
         factors = (str(a.backed_factor), str(a.spare_factor), str(a.ceiling_left))
         yield ("account", a.account, a.pool, a.budget or NONE, *factors, a.limit or NONE, *map(str, a.left))
     for u in t.users:
         yield ("user", u.account, u.user, ",".join(u.qos) or NONE)
+
+
+def _gpus(rate: int, version: str) -> str:
+    """GPUs of a node as the version has them: whole ones in the first, thousandths in the second."""
+    if version == "2":
+        return str(rate)
+    if rate % MILLI:
+        raise ValueError("The decision table has a node of parts of GPUs, and no fraction that says so.")
+    return str(rate // MILLI)
 
 
 def _flag(value: bool) -> str:
@@ -117,6 +132,7 @@ class _Reader:
         self._twins: dict[str, str] = {}
         self._adopt: str | None = None
         self._operators: dict[int, str] = {}
+        self._fractions: dict[str, Fraction] = {}
         self._partitions: dict[str, PartitionLine] = {}
         self._accounts: dict[tuple[str, str], AccountLine] = {}
         self._users: dict[tuple[str, str], UserLine] = {}
@@ -143,6 +159,8 @@ class _Reader:
             if kind not in self._once:
                 raise ValueError(f"The decision table has no {kind} line.")
         *seconds, requeue = self._once["contract"]
+        if self._has_parts() != bool(self._fractions):
+            raise ValueError("The decision table has fractions in version 1, or none in version 2.")
         cap, default, floor = map(int, seconds)
         contract = ContractLine(cap, default, floor, requeue == "1")
         if self._horizons[-1] != contract.cap:
@@ -167,13 +185,18 @@ class _Reader:
             partitions=tuple(self._partitions.values()),
             accounts=tuple(self._accounts.values()),
             users=tuple(self._users.values()),
+            fractions=MappingProxyType(self._fractions),
         )
+
+    def _has_parts(self) -> bool:
+        """Whether the table is of the second version."""
+        return self._once[KIND][0] == VERSIONS[1]
 
     def read_sbudget_table(self, rest: list[str]) -> None:
         """The first line."""
         version, generation, snapshot, stale_after, _, mode = _fields(rest, 6)
-        if version != str(VERSION):
-            raise ValueError(f"version {version}, this release reads version {VERSION}")
+        if version not in VERSIONS:
+            raise ValueError(f"version {version}, this release reads versions {' and '.join(VERSIONS)}")
         for value in (generation, snapshot, stale_after):
             _natural(value)
         Mode(mode)
@@ -219,6 +242,14 @@ class _Reader:
         _new(self._operators, _natural(uid))
         self._operators[int(uid)] = name
 
+    def read_fraction(self, rest: list[str]) -> None:
+        """How much of a GPU a device of a type, or a shard, is."""
+        kind, part, of = _fields(rest, 3)
+        _new(self._fractions, kind)
+        if not 0 < _natural(part) <= _natural(of) <= MOST_PARTS:
+            raise ValueError(f"{part}/{of} is no part of a GPU of at most {MOST_PARTS}")
+        self._fractions[kind] = Fraction(int(part), int(of))
+
     def read_partition(self, rest: list[str]) -> None:
         """A partition."""
         name, contract, default, limit = _fields(rest, 4)
@@ -232,7 +263,9 @@ class _Reader:
         if name not in self._partitions:
             raise ValueError(f"the shape's partition {name!r} is not known")
         known = self._partitions[name]
-        shape = ShapeLine(pool, None if gpu_type == NONE else gpu_type, *map(_natural, size))
+        gpus, cpus, memory = map(_natural, size)
+        rate = gpus if self._has_parts() else gpus * MILLI
+        shape = ShapeLine(pool, None if gpu_type == NONE else gpu_type, rate, cpus, memory)
         self._partitions[name] = replace(known, shapes=(*known.shapes, shape))
 
     def read_account(self, rest: list[str]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from fractions import Fraction
 
     from pyslurm_budget.domain.model import Mode
 
@@ -28,14 +29,14 @@ class ContractLine:
 
 @dataclass(frozen=True, slots=True)
 class ShapeLine:
-    """One kind of GPU node of a partition: its pool, GPU type, and size.
+    """One GPU type of one kind of node of a partition: its pool, and the size of the whole node, GPUs in thousandths.
 
     ``cpus`` or ``memory_mb`` of 0: that part is not charged (``[charge] by = "gpu"``).
     """
 
     pool: str
     gpu_type: str | None
-    gpus: int
+    rate: int
     cpus: int
     memory_mb: int
 
@@ -82,6 +83,7 @@ class UserLine:
 class DecisionTable:
     """The whole table. ``twins`` maps each managed QOS to its spare twin; ``operators`` are (name, uid) pairs.
     ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``.
+    ``fractions``: parts of a GPU by type, and of a shard (:mod:`pyslurm_budget.domain.slices`).
 
     Accounts and QOS are lower case, as in Slurm's database. ``ahead``: so many tasks of an array are backed at a
     time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class.
@@ -103,6 +105,7 @@ class DecisionTable:
     partitions: tuple[PartitionLine, ...] = ()
     accounts: tuple[AccountLine, ...] = ()
     users: tuple[UserLine, ...] = ()
+    fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
     def by_partition(self) -> Mapping[str, PartitionLine]:

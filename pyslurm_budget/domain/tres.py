@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _NOTHING = frozenset({"", "(null)", "N/A", "NONE"})
 _UNSET = frozenset({"18446744073709551614", "18446744073709551615", "-2", "-1", "NONE"})
 _GPU = "gres/gpu"
+_SHARD = "gres/shard"
 _COUNT = re.compile(r"([0-9]{1,20})([kKmMgGtTpP]?)", re.ASCII)
 _AMOUNT = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGTP]?)(?:i?B)?[cn]?", re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -36,17 +37,15 @@ def parse_tres(text: str) -> Tres:
     if text.strip() in _NOTHING:
         return Tres()
     entries = dict(_entries(text))
-    typed = {
-        name.removeprefix(_GPU + ":"): _count(value, text)
-        for name, value in entries.items()
-        if name.startswith(_GPU + ":") and value not in _UNSET
-    }
+    typed = _typed(entries, _GPU, text)
+    shards = _known_count(entries, _SHARD, text) or sum(_typed(entries, _SHARD, text).values())
     return Tres(
         cpus=_known_count(entries, "cpu", text),
         memory_mb=_memory_mb(entries.get("mem", "0"), text),
         nodes=_known_count(entries, "node", text),
         gpus=_total_gpus(entries, typed, text),
         gpus_by_type=MappingProxyType(typed),
+        shards=shards,
     )
 
 
@@ -58,8 +57,9 @@ def parse_memory(text: str) -> int:
     return _memory_mb(text.strip(), text)
 
 
-def parse_gres_gpus(text: str) -> tuple[int, Mapping[str, int]]:
-    """Read the GPUs of a GRES text, as (count, count by type); other GRES and TRES are ignored.
+def parse_gres_gpus(text: str, name: str = "gpu") -> tuple[int, Mapping[str, int]]:
+    """Read the GPUs of a GRES text, as (count, count by type); other GRES and TRES are ignored. ``name`` is the GRES
+    that is counted.
 
     Accepts all spellings of 22.05 to 26.05: ``gres:gpu:a100:2``, ``gres/gpu:2``, ``gres/gpu=2``,
     ``gpu:a100:4(S:0-1)``, ``gpu`` and ``gpu:tesla`` (one GPU each). Raises ``ValueError`` for a text that is cut.
@@ -70,7 +70,7 @@ def parse_gres_gpus(text: str) -> tuple[int, Mapping[str, int]]:
     untyped, total = 0, None
     typed: dict[str, int] = {}
     for item in bare.split(","):
-        words = _gpu_words(item, text)
+        words = _words_of(name, item, text)
         if words is None:
             continue
         kind, count = _gres_entry(words, text)
@@ -96,6 +96,15 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
             raise ValueError(f"The TRES text {text!r} names {name} twice.")
         seen.add(name)
         yield name, value
+
+
+def _typed(entries: Mapping[str, str], name: str, text: str) -> dict[str, int]:
+    """The entries ``name:type`` that are set, by type."""
+    return {
+        entry.removeprefix(name + ":"): _count(value, text)
+        for entry, value in entries.items()
+        if entry.startswith(name + ":") and value not in _UNSET
+    }
 
 
 def _total_gpus(entries: Mapping[str, str], typed: Mapping[str, int], text: str) -> int | None:
@@ -134,14 +143,14 @@ def _memory_mb(value: str, text: str) -> int:
     return -(-mebibytes.numerator // mebibytes.denominator)
 
 
-def _gpu_words(item: str, text: str) -> list[str] | None:
-    """The words of one GRES entry after its name if that is ``gpu``, else ``None``."""
+def _words_of(name: str, item: str, text: str) -> list[str] | None:
+    """The words of one GRES entry after its name if that is the one looked for, else ``None``."""
     words = re.split(r"[:/=]", item.strip())
     if words[0] == "gres":
         del words[0]
     if not all(words):
         raise ValueError(f"The GRES text {text!r} is cut or malformed at {item!r}.")
-    if not words or words[0] != "gpu":
+    if not words or words[0] != name:
         return None
     return [word for word in words[1:] if word != "no_consume"]
 

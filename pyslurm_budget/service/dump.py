@@ -56,7 +56,7 @@ def load_dump(accounting: Accounting, ledger: Ledger, policy: Policy, now: int) 
     the epoch.
     """
     tree = BudgetTree({budget.account: budget for budget in ledger.budgets()})
-    maker = FactMaker(policy, tree, _nothing(now), PoolMap(policy.pools, (), ()))
+    maker = FactMaker(policy, tree, _nothing(now), PoolMap(policy.pools, (), (), policy.fractions))
     state = ledger.sync_state()
     if state is None or not state.complete:
         state = SyncState(watermark=0, as_of=now, complete=False)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
 from pyslurm_budget.domain.candidate import contract_of
-from pyslurm_budget.domain.model import MILLI, JobState, WorkClass
+from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.domain.situation import LiveRun
+from pyslurm_budget.domain.slices import SHARD, part
 from pyslurm_budget.service.pieces import pieces
 from pyslurm_budget.service.ports import ContractFacts, RunFacts, RunPart
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 LIVE = (JobState.RUNNING, JobState.SUSPENDED)
 NO_GPUS_ACCOUNTED = "GPUs were asked for, but AllocTRES has none (is gres/gpu in AccountingStorageTRES?)"
+NO_FRACTION = "it held shards of GPUs, and nobody says how much one is (shard in [gpus.fractions])"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class FactMaker:
         if record.start is None:
             return None
         pool, flavor = self._pool(record.nodes, record.tres)
-        unknown = NO_GPUS_ACCOUNTED if record.tres.gpus is None else None
+        unknown = self._unknown(record.tres)
         if pool is None and unknown is None:
             return None
         rate = self._rate(record.nodes, record.tres)
@@ -56,7 +58,7 @@ class FactMaker:
             start=record.start,
             end=record.end,
             suspended=record.suspended,
-            gpus=record.tres.gpus,
+            gpus=None if unknown else record.tres.gpus,
             rate=rate,
             work_class=self.class_of(record.qos),
             shadow=shadow,
@@ -76,6 +78,7 @@ class FactMaker:
         if job.start is None or pool is None:
             return None
         rate = self._rate(nodes, job.held_tres)
+        unknown = self._unknown(job.held_tres)
         return RunFacts(
             key=job.key,
             job_ref=job.ref,
@@ -88,10 +91,11 @@ class FactMaker:
             start=job.start,
             end=None,
             suspended=0,
-            gpus=job.held_tres.gpus,
+            gpus=None if unknown else job.held_tres.gpus,
             rate=rate,
             work_class=self.class_of(job.qos),
             shadow=shadow,
+            unknown=unknown,
             time_limit=job.time_limit,
             nodes=nodes,
             gpu_type=flavor,
@@ -107,30 +111,36 @@ class FactMaker:
     def _pool(self, nodes: tuple[str, ...], tres: Tres) -> tuple[str | None, str | None]:
         """Pool and flavor of a run: by the nodes that it ran on, else by the typed entry of its TRES."""
         typed = next(iter(sorted(tres.gpus_by_type)), None)
-        by_node = next((n.gpu_type for name in nodes if (n := self.pools.by_name.get(name)) and n.gpus), None)
+        on = next((n for name in nodes if (n := self.pools.by_name.get(name)) and n.gpus), None)
         pool = self.pools.of_nodes(nodes)
-        if pool is None and (typed is not None or tres.gpus):
+        if pool is None and (typed is not None or tres.gpus or tres.shards):
             pool = self.pools.pool_of_flavor(typed)
-        return pool, by_node or typed
+        return pool, typed if on is None or typed in on.types else on.gpu_type or typed
+
+    def _unknown(self, tres: Tres) -> str | None:
+        """Why nobody knows how many GPUs a run holds; ``None`` if it is known."""
+        if tres.gpus is None:
+            return NO_GPUS_ACCOUNTED
+        shards = tres.shards and not tres.gpus and SHARD not in self.pools.fractions
+        return NO_FRACTION if shards else None
 
     def _parts(self, tres: Tres, rate: int) -> tuple[RunPart, ...]:
         """The parts of a run with GPUs of several types; its charge is split by GPUs, the rest is the first's."""
         held = sorted((kind, count) for kind, count in tres.gpus_by_type.items() if count)
-        total = sum(count for _, count in held)
-        if len(held) < 2 or total != tres.gpus:
+        if len(held) < 2 or sum(count for _, count in held) != tres.gpus:
             return ()
-        rates = [rate * count // total for _, count in held]
+        gpus = [count * part(self.pools.fractions, kind) for kind, count in held]
+        rates = [int(rate * some / sum(gpus)) for some in gpus]
         rates[0] += rate - sum(rates)
         return tuple(
-            RunPart(self.pools.pool_of_flavor(kind), kind, count, part)
-            for (kind, count), part in zip(held, rates, strict=True)
+            RunPart(self.pools.pool_of_flavor(kind), kind, count, some)
+            for (kind, count), some in zip(held, rates, strict=True)
         )
 
     def _rate(self, nodes: tuple[str, ...], tres: Tres) -> int:
         """Charged GPUs in thousandths: by the largest part of the nodes, where they are known."""
-        shape = self.pools.shape_of(nodes)
-        largest = self.policy.charge_largest
-        return max((tres.gpus or 0) * MILLI, shape.charge(tres.gpus or 0, tres.cpus, tres.memory_mb, largest=largest))
+        shape, gpus = self.pools.shape_of(nodes), self.pools.held(tres, nodes)
+        return shape.charge(gpus, tres.cpus, tres.memory_mb, largest=self.policy.charge_largest)
 
 
 def freeze(

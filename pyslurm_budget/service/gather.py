@@ -47,7 +47,7 @@ class Gatherer:
         self._mode = mode
         self._snapshot = snapshot
         self._tree = BudgetTree({b.account: b for b in ledger.budgets()})
-        self._pools = PoolMap(policy.pools, snapshot.nodes, snapshot.partitions)
+        self._pools = PoolMap(policy.pools, snapshot.nodes, snapshot.partitions, policy.fractions)
         self._maker = FactMaker(policy, self._tree, snapshot, self._pools)
         self._unsaved: dict[RunKey, RunFacts] = {}
         self._admissions: dict[str, Admission] = {a.ref: a for a in ledger.admissions()}
@@ -249,8 +249,8 @@ class Gatherer:
         demand: list[DemandSlice] = []
         for at, seconds in hours_of(begin, now, hour):
             for pool in self._pools.members:
-                in_service = self._pools.in_service(pool) * seconds
-                capacity.append(CapacitySlice(pool, at, in_service, seconds, self._pools.size(pool)))
+                in_service = int(self._pools.in_service(pool) * seconds)
+                capacity.append(CapacitySlice(pool, at, in_service, seconds, int(self._pools.size(pool))))
             for (pool, budget), d in wanted.items():
                 demand.append(DemandSlice(pool, budget, at, d.running * seconds, d.pending * seconds, seconds))
         self._ledger.add_samples(capacity, demand, begin, now)

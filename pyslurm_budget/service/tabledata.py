@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, step_of, step_size
+from pyslurm_budget.domain.slices import thousandths
 from pyslurm_budget.domain.table import AccountLine, ContractLine, DecisionTable, PartitionLine, ShapeLine, UserLine
 from pyslurm_budget.domain.table import render as render_table
 from pyslurm_budget.service.state import PoolState, PublicState, state_json
@@ -35,7 +36,7 @@ def published(
         budgets=evaluation.plan.budgets,
         parents={account: budget.parent for account, budget in situation.tree.budgets.items()},
         pools=tuple(
-            PoolState(pool, situation.pools.size(pool), situation.pools.in_service(pool))
+            PoolState(pool, round(situation.pools.size(pool)), round(situation.pools.in_service(pool)))
             for pool in situation.pools.members
         ),
         notes=evaluation.plan.notes,
@@ -66,6 +67,7 @@ def decision_table(
         partitions=tuple(_partition(situation, p) for p in situation.snapshot.partitions),
         accounts=tuple(_accounts(situation, evaluation)),
         users=tuple(_users(situation)),
+        fractions=policy.fractions,
     )
 
 
@@ -78,7 +80,8 @@ def _partition(situation: Situation, partition: Partition) -> PartitionLine:
         if node is not None and pool is not None:
             largest = situation.policy.charge_largest
             size = (node.cpus, node.memory_mb) if largest else (0, 0)
-            shapes[ShapeLine(pool, node.gpu_type, node.gpus, *size)] = None
+            gpus = thousandths(situation.pools.worth[name])
+            shapes |= {ShapeLine(pool, kind, gpus, *size): None for kind, count in node.types.items() if count}
     return PartitionLine(
         partition.name, situation.policy.default_contract, partition.default, limit, tuple(sorted(shapes, key=str))
     )

@@ -87,9 +87,9 @@ def tres_of(value: str) -> Tres:
 
 
 @lru_cache(maxsize=8192)
-def gpus_of(value: str) -> tuple[int, Mapping[str, int]]:
-    """The GPUs of a GRES text, remembered."""
-    return parse_gres_gpus(value)
+def gpus_of(value: str, name: str = "gpu") -> tuple[int, Mapping[str, int]]:
+    """The GPUs (or other GRES of that name) of a GRES text, remembered."""
+    return parse_gres_gpus(value, name)
 
 
 def main_type(types: Mapping[str, int]) -> str | None:

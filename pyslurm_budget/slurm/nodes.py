@@ -91,6 +91,7 @@ def _node(fields: Mapping[str, str], record: str) -> Node:
         reserved=bool(flags & _SET_ASIDE),
         reason=reason["reason"].strip() if reason else "",
         reason_since=epoch(reason["when"]) if reason and reason["when"] else None,
+        gpus_by_type=types if len(types) > 1 and sum(types.values()) == gpus else {},
     )
 
 

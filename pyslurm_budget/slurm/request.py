@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import Request
+from pyslurm_budget.domain.slices import SHARD
 from pyslurm_budget.domain.tres import parse_memory
 from pyslurm_budget.slurm.fields import gpus_of, text_of, tres_of
 
@@ -55,7 +56,7 @@ def request_of(fields: Fields) -> Request:
     least_cpus = nodes_min * count_of(fields.get("MinCPUsNode", "1"))
     cpus = max(tres.cpus, count_of(fields.get("NumCPUs", "1")), least_cpus)
     per_node, types = _per_node(fields)
-    gpus = max(tres.gpus or 0, _gpus_by_fields(fields, nodes_min, tasks))
+    gpus = max(tres.gpus or 0, _by_fields("gpu", fields, nodes_min, tasks))
     if not types and tres.gpus_by_type and "ReqTRES" in fields:
         types = set(tres.gpus_by_type)
     shared, sharing = _sharing(fields)
@@ -69,6 +70,7 @@ def request_of(fields: Fields) -> Request:
         memory_mb=tres.memory_mb or _memory_by_fields(fields, nodes_min, cpus),
         exclusive=not shared,
         special=_special(fields, types, sharing),
+        shards=max(tres.shards, _by_fields(SHARD, fields, nodes_min, tasks)),
     )
 
 
@@ -107,13 +109,13 @@ def _per_node(fields: Fields) -> tuple[int | None, set[str]]:
     return (per_node or None), types
 
 
-def _gpus_by_fields(fields: Fields, nodes: int, tasks: int) -> int:
-    """The least total that the TresPer* fields ask for: ReqTRES has no GPUs where the site does not track them so."""
+def _by_fields(name: str, fields: Fields, nodes: int, tasks: int) -> int:
+    """The least total of a GRES by the TresPer* fields: where a site does not track it, ReqTRES has none."""
     return max(
-        gpus_of(fields.get("TresPerJob", ""))[0],
-        gpus_of(fields.get("TresPerNode", ""))[0] * nodes,
-        gpus_of(fields.get("TresPerTask", ""))[0] * tasks,
-        gpus_of(fields.get("TresPerSocket", ""))[0] * nodes,
+        gpus_of(fields.get("TresPerJob", ""), name)[0],
+        gpus_of(fields.get("TresPerNode", ""), name)[0] * nodes,
+        gpus_of(fields.get("TresPerTask", ""), name)[0] * tasks,
+        gpus_of(fields.get("TresPerSocket", ""), name)[0] * nodes,
     )
 
 

@@ -40,20 +40,13 @@ class Submission:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-@st.composite
-def submissions(draw: st.DrawFn) -> Submission:
-    """Requests, and a job_desc that says the same in one of Slurm's spellings. Half of them are quite ordinary."""
-    odd = draw(st.booleans())
-
-    def pick(usual: Any, *others: Any) -> Any:
-        return draw(st.sampled_from([usual, *others])) if odd else usual
-
-    nodes, count, kind = draw(st.integers(1, 4)), draw(st.integers(0, 9)), pick(None, None, "a100", "h100", "v100")
-    name = draw(st.sampled_from(("gres:gpu", "gres/gpu", "gpu"))) + (f":{kind}" if kind else "")
+def asked(
+    how: str, name: str, kind: str | None, count: int, nodes: int
+) -> tuple[dict[str, Any], int | None, str | None, int, int]:
+    """The fields of one of the ways to ask for GPUs or shards, and GPUs, type, CPUs and shards that it comes to."""
     fields: dict[str, Any] = {"min_nodes": nodes}
     gpus: int | None = count
-    cpus = nodes
-    how = draw(st.sampled_from(("job", "node", "gres", "task", "socket", pick("job", "none", "ntasks", "sockets?"))))
+    cpus, shards = nodes, 0
     match how:
         case "none":
             gpus, kind = 0, None
@@ -61,7 +54,10 @@ def submissions(draw: st.DrawFn) -> Submission:
             fields["tres_per_job"] = f"{name}:{count}"
         case "node":
             fields["tres_per_node"] = fields["gres"] = f"{name}:{count},gres:shard:2"
-            gpus = count * nodes
+            gpus, shards = count * nodes, 2 * nodes if count == 0 else 0
+        case "shards":
+            fields["tres_per_node"] = f"gres/shard:{count},gres/gpumem:9" if count % 2 else f"shard:a100:{count}"
+            gpus, kind, shards = 0, None, count * nodes
         case "gres":
             fields["tres_per_node"], gpus = name, nodes
         case "task":
@@ -76,6 +72,23 @@ def submissions(draw: st.DrawFn) -> Submission:
         case "sockets?":
             fields |= {"tres_per_socket": f"{name}:{count}"}
             gpus = None if count else 0
+    return fields, gpus, kind, cpus, shards
+
+
+@st.composite
+def submissions(draw: st.DrawFn) -> Submission:
+    """Requests, and a job_desc that says the same in one of Slurm's spellings. Half of them are quite ordinary."""
+    odd = draw(st.booleans())
+
+    def pick(usual: Any, *others: Any) -> Any:
+        return draw(st.sampled_from([usual, *others])) if odd else usual
+
+    kinds = (None, None, "a100", "h100", "v100", "1g.5gb")
+    nodes, count, kind = draw(st.integers(1, 4)), draw(st.integers(0, 9)), pick(*kinds)
+    name = draw(st.sampled_from(("gres:gpu", "gres/gpu", "gpu"))) + (f":{kind}" if kind else "")
+    usual = pick("job", "none", "ntasks", "sockets?")
+    how = draw(st.sampled_from(("job", "node", "gres", "task", "socket", "shards", usual)))
+    fields, gpus, kind, cpus, shards = asked(how, name, kind, count, nodes)
     cpus = max(cpus, pick(0, 70, 300))
     memory = pick(None, 0, 1000, 900_000)
     minutes = pick(300, None, 1, 30, 480, 481, 6000, INFINITE)
@@ -101,6 +114,7 @@ def submissions(draw: st.DrawFn) -> Submission:
         partition=partition,
         gpus=gpus,
         gpu_type=kind,
+        shards=shards,
         nodes=nodes,
         cpus=cpus,
         memory_mb=(memory or 0) * nodes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +22,7 @@ from pyslurm_budget.domain.table import (
 HOUR = 3600
 GPU_H = MILLI * HOUR
 NOW = 1_000_000
-A100 = ShapeLine("a100", "a100", 8, 128, 1_024_000)
+A100 = ShapeLine("a100", "a100", 8000, 128, 1_024_000)
 
 # 8 h cap in two segments; pa has 100 GPU-h left in 4 h and 150 in 8 h (its own limit), pb is over by 489.
 TABLE = DecisionTable(
@@ -39,7 +40,7 @@ TABLE = DecisionTable(
     operators=(("slurm", 64),),
     partitions=(
         PartitionLine("gpu", HOUR, True, 24 * HOUR, (A100,)),
-        PartitionLine("mixed", HOUR, False, None, (A100, ShapeLine("h100", "h100", 4, 64, 2_048_000))),
+        PartitionLine("mixed", HOUR, False, None, (A100, ShapeLine("h100", "h100", 4000, 64, 2_048_000))),
         PartitionLine("cpu", HOUR, False, None),
     ),
     accounts=(
@@ -67,14 +68,23 @@ def changed(**fields: object) -> DecisionTable:
 _NAMES = st.sampled_from(["a", "bio", "a100", "h100", "lab_2", "x.y"])
 _AMOUNTS = st.integers(-600 * GPU_H, 600 * GPU_H)
 _ENOUGH = st.sampled_from([40 * GPU_H, 90 * GPU_H + 1, 400 * GPU_H])
-_SHAPES = st.builds(
-    ShapeLine,
-    pool=st.sampled_from(["a100", "a100", "h100"]),
-    gpu_type=st.sampled_from(["a100", "a100", "h100", None]),
-    gpus=st.integers(1, 8),
-    cpus=st.sampled_from([0, 64, 127]),
-    memory_mb=st.sampled_from([0, 512_000, 1_000_003]),
-)
+_PARTS = st.builds(lambda a, b: Fraction(min(a, b), max(a, b)), st.integers(1, 8), st.integers(1, 1000))
+_FRACTIONS = st.dictionaries(st.sampled_from(["a100", "1g.5gb", "shard"]), _PARTS, min_size=1)
+
+
+def _shapes(rates: st.SearchStrategy[int]) -> st.SearchStrategy[ShapeLine]:
+    return st.builds(
+        ShapeLine,
+        pool=st.sampled_from(["a100", "a100", "h100"]),
+        gpu_type=st.sampled_from(["a100", "a100", "h100", "1g.5gb", None]),
+        rate=rates,
+        cpus=st.sampled_from([0, 64, 127]),
+        memory_mb=st.sampled_from([0, 512_000, 1_000_003]),
+    )
+
+
+_WHOLE = _shapes(st.integers(1, 8).map(lambda gpus: gpus * MILLI))
+_IN_PARTS = _shapes(st.integers(1, 8000))
 
 
 @st.composite
@@ -85,6 +95,8 @@ def tables(draw: st.DrawFn) -> DecisionTable:
     def pick(usual: Any, *others: Any) -> Any:
         return draw(st.sampled_from([usual, *others])) if odd else usual
 
+    fractions = draw(st.just({}) | _FRACTIONS)
+    shapes = _IN_PARTS if fractions else _WHOLE
     cap = pick(8 * HOUR, 60, 4 * HOUR)
     horizons = (*sorted(draw(st.sets(st.integers(1, cap - 1), max_size=3))), cap)
     factors = st.integers(0, 3_000_000)
@@ -123,7 +135,7 @@ def tables(draw: st.DrawFn) -> DecisionTable:
                 pick(HOUR, 0, 60, 2 * cap),
                 name == "gpu",
                 pick(4 * HOUR, None, 60, 3 * cap),
-                tuple(draw(st.lists(_SHAPES, min_size=0 if name == "cpu" else 1, max_size=3))),
+                tuple(draw(st.lists(shapes, min_size=0 if name == "cpu" else 1, max_size=3))),
             )
             for name in ("cpu", "gpu", "owners")
         ),
@@ -133,4 +145,5 @@ def tables(draw: st.DrawFn) -> DecisionTable:
             for account in ("pa", "pb")
             for user in pick(("alice", "bob"), ("alice",))
         ),
+        fractions=MappingProxyType(fractions),
     )

@@ -87,7 +87,7 @@ def test_slurmdbds_database() -> None:
 def test_every_field_can_be_set() -> None:
     settable = {key.sets for key in KEYS}
     every = {field.name for field in fields(Config)} | {f"policy.{field.name}" for field in fields(Policy)}
-    assert every - settable == {"policy", "source", "policy.classes", "policy.pools"}
+    assert every - settable == {"policy", "source", "policy.classes", "policy.pools", "policy.fractions"}
     assert settable <= every | {"adopt"}
 
 

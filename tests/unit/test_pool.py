@@ -10,7 +10,7 @@ from pyslurm_budget.domain.policy import Policy, PoolRule
 from pyslurm_budget.domain.pool import Shape, ceil_div
 from tests.build import node, nodes, pending, pool_map, request
 
-NODE = Shape(8, 64, 512_000)
+NODE = Shape(8000, 64, 512_000)
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ NODE = Shape(8, 64, 512_000)
     ],
 )
 def test_the_charge_is_by_the_largest_part(gpus: int, cpus: int, memory_mb: int, rate: int) -> None:
-    assert NODE.charge(gpus, cpus, memory_mb) == rate
+    assert NODE.charge(1000 * gpus, cpus, memory_mb) == rate
 
 
 def test_a_site_may_charge_gpus_only() -> None:
-    assert NODE.charge(1, 64, 512_000, largest=False) == 1000
+    assert NODE.charge(1000, 64, 512_000, largest=False) == 1000
 
 
 def test_parts_that_slurm_does_not_count_are_not_charged() -> None:
-    assert Shape(8, 0, 0).charge(1, 64, 512_000) == 1000
+    assert Shape(8000, 0, 0).charge(1000, 64, 512_000) == 1000
     assert Shape(0, 64, 512_000).charge(0, 64, 512_000) == 0
 
 
@@ -102,7 +102,7 @@ def test_a_typed_request_lands_on_its_type_only() -> None:
 
 def test_shape_of_several_nodes_is_their_sum() -> None:
     pools = pool_map(nodes(3))
-    assert pools.shape_of(["n1", "n3", "gone"]) == Shape(16, 128, 1_024_000)
+    assert pools.shape_of(["n1", "n3", "gone"]) == Shape(16_000, 128, 1_024_000)
 
 
 def test_the_price_is_that_of_the_dearest_shape() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 
-from pyslurm_budget.domain.table import UserLine, parse, render
+from pyslurm_budget.domain.table import PartitionLine, ShapeLine, UserLine, parse, render
 from tests.unit.tables import TABLE, changed, tables
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ def test_the_text_is_what_the_page_says() -> None:
     assert "account\tnone\ta100\t-\t2000000\t0\t0\t-\t0\t0" in lines
     assert "user\tpa\talice\tbacked,spare" in lines
     assert lines[-2:] == [f"end\t{len(lines) - 2}", ""]
-    kinds = {line.split("\t")[0] for line in render(changed(adopt="backed")).split("\n")[:-1]}
+    whole = render(changed(adopt="backed", fractions=MappingProxyType({"1g.5gb": Fraction(1, 7)})))
+    assert whole.startswith("sbudget-table\t2\t")
+    assert "\nfraction\t1g.5gb\t1\t7\n" in whole
+    assert "\nshape\tmixed\th100\th100\t4000\t64\t2048000\n" in whole
+    kinds = {line.split("\t")[0] for line in whole.split("\n")[:-1]}
     assert kinds == set(re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 
 
@@ -65,7 +70,13 @@ ACCOUNT = next(line for line in TEXT.split("\n") if line.startswith("account\tpb
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        (FIRST, FIRST.replace("\t1\t", "\t2\t", 1), "Line 1 .*version 2, this release reads version 1"),
+        (FIRST, FIRST.replace("\t1\t", "\t3\t", 1), "Line 1 .*version 3, this release reads versions 1 and 2"),
+        (FIRST, FIRST.replace("\t1\t", "\t2\t", 1), "fractions in version 1, or none in version 2"),
+        ("operator\tslurm\t64", "fraction\tshard\t1\t8", "fractions in version 1, or none in version 2"),
+        ("operator\tslurm\t64", "fraction\tshard\t9\t8", "9/8 is no part of a GPU"),
+        ("operator\tslurm\t64", "fraction\tshard\t0\t8", "0/8 is no part of a GPU"),
+        ("operator\tslurm\t64", "fraction\tshard\t1\t1001", "1/1001 is no part of a GPU"),
+        ("operator\tslurm\t64", "fraction\ta\t1\t8\nfraction\ta\t1\t8", "'a' comes twice"),
         (FIRST, FIRST.replace("enforce", "on"), "Line 1 .*on"),
         (FIRST, "", "Line 1 .*'contract' where the first line"),
         (USER, FIRST, "a record is expected"),
@@ -114,6 +125,8 @@ def test_what_is_wrong_is_named(old: str, new: str, fault: str) -> None:
         changed(users=(UserLine("pa", "alice", ()), UserLine("pa", "alice", ()))),
         changed(twins=MappingProxyType({"a": "b", "b": "c"})),
         changed(horizons=()),
+        changed(partitions=(PartitionLine("gpu", 60, shapes=(ShapeLine("a", None, 143, 1, 1),)),)),
+        changed(fractions=MappingProxyType({"a": Fraction(1, 1001)})),
         changed(accounts=(*TABLE.accounts, TABLE.accounts[0])),
     ],
 )
