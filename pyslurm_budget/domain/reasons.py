@@ -72,6 +72,11 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ended": ("ended: {state}, {gpus} GPUs for {length:span} ({amount:gpuh} GPU-h)", "ended: {state}"),
         "never-started": ("ended without a start: {state}",),
         "not-by-us": ("stopped and put back into the queue, not by us: {state}",),
+        "credited": (
+            "{amount:gpuh} GPU-h credited to {budget}: {why} ({length:span})",
+            "credited to its budget: a node failure ended it",
+        ),
+        "reversed": ("{amount:gpuh} GPU-h of {budget} booked back by {by}: {why}", "an entry was reversed"),
         "now-backed": ("now backed",),
         "now-spare": ("now spare",),
         "protected": ("protected until {until:time}; after that it may be requeued for a more deserving job",),

@@ -1,4 +1,4 @@
-"""What the ledger counts beside runs: GPUs in service and demand, sampled at every cycle."""
+"""What the ledger counts beside runs: GPUs in service and demand, sampled at every cycle, and single entries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyslurm_budget.domain.credit import Credit
+    from pyslurm_budget.domain.model import RunKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,37 @@ class DemandSlice:
     covered: int
 
 
+CREDIT = "credit"
+"""Kind of an entry for a run that a node failure ended; ``credit-2`` and so on for its further pools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An amount (mGPU-s) that is booked for a budget in one pool. Never changed: another one ``reverses`` it.
+
+    ``begin`` and ``end`` are the time that it is about, ``key`` the run, if it is about one. ``id`` is the ledger's.
+    """
+
+    at: int
+    kind: str
+    account: str
+    pool: str
+    amount: int
+    begin: int
+    end: int | None
+    who: str
+    why: str
+    key: RunKey | None = None
+    reverses: int | None = None
+    id: int | None = None
+
+
 Sampled = tuple[tuple[int, int], ...]
 """The times [begin, end) that samples cover, ascending; the last ends at the last sample."""
 
 
 class CountsLedger(Protocol):
-    """Samples. Every method is one transaction."""
+    """Samples and entries. Every method is one transaction."""
 
     def add_samples(
         self, capacity: Iterable[CapacitySlice], demand: Iterable[DemandSlice], begin: int, end: int
@@ -51,3 +79,12 @@ class CountsLedger(Protocol):
 
     def demand(self, since: int, until: int) -> tuple[DemandSlice, ...]:
         """Slices of the hours that begin in [since, until), by pool, account and hour."""
+
+    def add_entries(self, entries: Iterable[Entry]) -> int:
+        """Add entries; of one kind a run has one, and what is there stays as it is. Returns how many are new."""
+
+    def entries_of(self, keys: Iterable[RunKey]) -> tuple[Entry, ...]:
+        """The entries of these runs, oldest first."""
+
+    def credits(self, since: int) -> tuple[Credit, ...]:
+        """Credits of time after ``since`` that were not reversed."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyslurm_budget.domain.model import Job
     from pyslurm_budget.domain.plan import Admission
+    from pyslurm_budget.service.counts import Entry
     from pyslurm_budget.service.ports import ContractFacts, Intent, Ledger, RunFacts
 
 _SHOWN_KINDS = frozenset(ActionKind) - {ActionKind.SET_RANK, ActionKind.RESET_RANK}
@@ -79,6 +80,7 @@ def story(ledger: Ledger, job: Job | None, ref: str, now: int) -> Story:
     refs = sorted({ref, *(run.job_ref for run in facts), *([job.ref] if job else [])})
     intents = [i for name in refs for i in ledger.intents(ref=name) if i.action.kind in _SHOWN_KINDS]
     admission = _admission(ledger.admissions(), refs, job)
+    entries = ledger.entries_of(run.key for run in facts)
     last = facts[-1] if facts else None
     gpus = _gpus(job, last)
     return Story(
@@ -92,7 +94,7 @@ def story(ledger: Ledger, job: Job | None, ref: str, now: int) -> Story:
         requeues=max(job.restarts if job else 0, sum(1 for run in facts if _put_back(run))),
         state=_state(job, last),
         runs=runs,
-        events=tuple(_events(runs, intents, job, now)),
+        events=tuple(_events(runs, intents, entries, job, now)),
         next=tuple(_next(job, runs, admission, gpus, now)),
     )
 
@@ -132,7 +134,9 @@ def _admission(admissions: Iterable[Admission], refs: Iterable[str], job: Job | 
     return min(found, key=lambda a: a.sequence) if found else None
 
 
-def _events(runs: tuple[RunStory, ...], intents: Iterable[Intent], job: Job | None, now: int) -> list[Event]:
+def _events(
+    runs: tuple[RunStory, ...], intents: Iterable[Intent], entries: Iterable[Entry], job: Job | None, now: int
+) -> list[Event]:
     ours = _actions(intents)
     events = list(ours)
     first = runs[0].run if runs else None
@@ -143,7 +147,16 @@ def _events(runs: tuple[RunStory, ...], intents: Iterable[Intent], job: Job | No
     stopped = [e.at for e in ours if e.state in _CARRIED_OUT and e.kind is not None and e.kind.is_requeue]
     for told in runs:
         events.extend(_of_run(told, stopped, now))
+    events.extend(_booked(entry) for entry in entries)
     return sorted(events, key=lambda event: event.at)
+
+
+def _booked(entry: Entry) -> Event:
+    """An entry, at the end of the time that it is about."""
+    upto = entry.at if entry.end is None else entry.end
+    numbers: dict[str, int | str] = {"amount": entry.amount, "length": upto - entry.begin, "pool": entry.pool}
+    code = "credited" if entry.reverses is None else "reversed"
+    return Event(upto, Reason(code, {**numbers, "budget": entry.account, "why": entry.why, "by": entry.who}))
 
 
 def _actions(intents: Iterable[Intent]) -> list[Event]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.books import marks
 from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, hours_of, pool_capacity
+from pyslurm_budget.domain.credit import credit_history
 from pyslurm_budget.domain.demand import demands
 from pyslurm_budget.domain.evaluate import open_books
 from pyslurm_budget.domain.model import JobState, Mode, WorkClass
@@ -15,17 +16,19 @@ from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.domain.situation import Requeued, Situation
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
+from pyslurm_budget.service.credits import credits_of
 from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, uses_of
 from pyslurm_budget.service.ports import ContractFacts
 from pyslurm_budget.service.sync import DAY, INSTALLED, Sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from pyslurm_budget.domain.books import Books, Use
+    from pyslurm_budget.domain.books import Books, History, Use
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.domain.policy import Policy
+    from pyslurm_budget.service.counts import Entry
     from pyslurm_budget.service.ports import Accounting, Intent, Ledger, RunFacts
 
 ENFORCED_SINCE = "enforced-since"
@@ -105,11 +108,16 @@ class Gatherer:
             runs=live_runs(self._snapshot.jobs, runs, contracts, enforcing=enforcing, requeues=counts),
             capacities=self._capacities(),
             admissions=self._admissions,
-            history=self._ledger.history(marks(self._policy, now), now),
+            history=self._history(marks(self._policy, now), now),
             returning=self._returning(past),
             requeued=tuple(past),
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
+
+    def _history(self, begins: Sequence[int], now: int) -> tuple[History, ...]:
+        """What ended runs held since each of the begins, less what was credited."""
+        credited = (credit_history(credit, begins) for credit in self._ledger.credits(begins[0]))
+        return (*self._ledger.history(begins, now), *credited)
 
     def _uses(self, run: RunFacts, contracts: dict[RunKey, ContractFacts], live: set[RunKey]) -> tuple[Use, ...]:
         contract = contracts.get(run.key)
@@ -135,12 +143,16 @@ class Gatherer:
         """Contracts of all live runs; new ones are frozen and saved, and outcomes of ended ones noted."""
         ours = {intent.action.key for intent in requeues if intent.state in STOPPED}
         ended: list[ContractFacts] = []
+        credited: list[Entry] = []
         for contract in known.values():
             run = runs.get(contract.key)
             result = outcome(contract, run, ours=contract.key in ours) if run is not None else None
-            if result is not None:
+            if run is not None and result is not None:
                 ended.append(replace(contract, outcome=result))
+                credited.extend(credits_of(run, contract, self._snapshot.now))
         new = [c for job in self._snapshot.jobs if (c := self._new_contract(job, runs, known, ours)) is not None]
+        if credited:
+            self._ledger.add_entries(credited)  # first: a contract with an outcome is not looked at again
         if new or ended:
             self._ledger.save_contracts([*new, *ended])
         known.update({c.key: c for c in new})

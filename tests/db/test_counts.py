@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
+from pyslurm_budget.domain.credit import Credit
+from pyslurm_budget.domain.model import RunKey
+from pyslurm_budget.service.counts import CapacitySlice, DemandSlice, Entry
 from tests.db.conftest import new_cluster
+from tests.db.made import STATE, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,3 +54,55 @@ def test_samples_that_two_add_at_once_are_not_lost(opened: Callable[[str], SqlLe
         list(pool.map(add, ledgers))
     assert ledgers[0].capacity(0) == ((CapacitySlice("a", 0, 120, 40, 1),), ((5, 5),))
     assert ledgers[0].demand(0, 1) == (DemandSlice("a", "b", 0, 80, 40, 40),)
+
+
+ONE = Entry(
+    at=950, kind="credit", account="bio", pool="a100", amount=8000 * 100, begin=800, end=900, who="automatic",
+    why="a node failed", key=RunKey(7, 100),
+)  # fmt: skip
+
+
+def test_a_run_has_one_entry_of_a_kind_and_it_stays_as_it_is(ledger: SqlLedger) -> None:
+    assert ledger.add_entries([ONE]) == 1
+    assert ledger.add_entries([ONE, replace(ONE, amount=1, at=2000)]) == 0
+    (found,) = ledger.entries_of([ONE.key, ONE.key] if ONE.key else [])
+    assert replace(found, id=None) == ONE
+    assert ledger.add_entries([replace(ONE, kind="credit-2"), replace(ONE, key=RunKey(7, 101))]) == 2
+    assert [e.kind for e in ledger.entries_of([RunKey(7, 100)])] == ["credit", "credit-2"]
+    assert ledger.entries_of([RunKey(8, 100)]) == ledger.entries_of([]) == ()
+
+
+def test_two_that_add_the_same_entry_add_it_once(opened: Callable[[str], SqlLedger]) -> None:
+    cluster = new_cluster()
+    ledgers = [opened(cluster), opened(cluster)]
+    entries = [replace(ONE, key=RunKey(i, 100)) for i in range(20)]
+    with ThreadPoolExecutor(2) as pool:
+        added = sum(pool.map(lambda ledger: sum(ledger.add_entries([e]) for e in entries), ledgers))
+    assert added == len(ledgers[0].entries_of([e.key for e in entries if e.key])) == 20
+
+
+def test_entries_about_no_run_are_all_kept(ledger: SqlLedger) -> None:
+    grant = replace(ONE, kind="grant", key=None)
+    assert ledger.add_entries([grant, grant]) == 2
+    assert ledger.credits(0) == ()
+
+
+def test_credits_of_the_window_with_the_user_of_their_runs(ledger: SqlLedger) -> None:
+    of = replace(run(7, end=900, state="NODE_FAIL"), protected_until=700)
+    ledger.save_runs([of, replace(of, key=RunKey(8, 100), protected_until=850)], STATE)
+    ledger.add_entries([ONE, replace(ONE, kind="credit-2", pool="h100"), replace(ONE, key=RunKey(8, 100))])
+    ledger.add_entries([replace(ONE, key=RunKey(9, 100), begin=100, end=200), replace(ONE, kind="loan")])
+    on, inside = (
+        Credit("bio", of.user, "a100", run_on=flag, amount=800_000, begin=800, end=900) for flag in (True, False)
+    )
+    assert ledger.credits(200) == (on, replace(on, pool="h100"), inside)
+    assert ledger.credits(900) == ()
+
+
+def test_a_credit_that_was_reversed_counts_no_more(ledger: SqlLedger) -> None:
+    ledger.add_entries([ONE, replace(ONE, key=RunKey(8, 100))])
+    (first,) = ledger.entries_of([RunKey(7, 100)])
+    ledger.add_entries(
+        [replace(ONE, kind="correction", key=None, reverses=first.id, who="ann", why="it was the job")]
+    )
+    assert [credit.begin for credit in ledger.credits(0)] == [800]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.cli.simulated import KilledError, SimulatedSite
 from pyslurm_budget.domain.budget import BEGINNING, Budget, ShareSince
-from pyslurm_budget.domain.model import JobState, Mode
+from pyslurm_budget.domain.model import JobState, Mode, RunRecord
 from pyslurm_budget.domain.policy import Policy
 from pyslurm_budget.errors import SlurmctldError, SlurmRefusedError
 from pyslurm_budget.simulate.facts import jobs_of
@@ -267,7 +267,19 @@ class World:
             if row.account in below and row.qos == "backed" and row.start is not None:
                 end = as_of if row.end is None else min(row.end, as_of)
                 total += (row.tres.gpus or 0) * 1000 * max(0, end - max(row.start, begin))
+                total -= self._credited(row, begin)
         return total
+
+    def _credited(self, row: RunRecord, begin: int) -> int:
+        """mGPU-s inside the window that a run lost since its last full contract because its node died."""
+        contract = self.site.ledger.contracts([row.key])
+        if row.state != "NODE_FAIL" or row.end is None or row.start is None or not contract:
+            return 0
+        last = row.start
+        while 0 < contract[0].minimum <= row.end - last:
+            last += contract[0].minimum
+        lost = row.end - max(last, begin) if contract[0].minimum else 0
+        return (row.tres.gpus or 0) * 1000 * max(0, lost)
 
     def held(self) -> list[str]:
         """Jobs that wait with priority 0."""

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import ActionKind, Reason
+from pyslurm_budget.domain.reasons import sentence
 from pyslurm_budget.errors import NotFoundError
 from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.render import story as pages
 from pyslurm_budget.render.clock import Clock
+from pyslurm_budget.service.credits import credits_of
 from pyslurm_budget.service.explain import Story, story
 from pyslurm_budget.service.ports import RunFacts, SyncState
 from tests.unit import made
@@ -98,6 +100,19 @@ def test_what_ended_a_run_and_not_us(ledger: SqlLedger, state: str, outcome: str
     ledger.save_runs([ended], STATE)
     ledger.save_contracts([made.contract(ended, 6 * HOUR, outcome)])
     assert codes(story(ledger, None, "48107", made.MONDAY + 2 * HOUR))[2:] == expected
+
+
+def test_a_credit_is_told_with_its_amount(ledger: SqlLedger) -> None:
+    failed = made.run(made.MONDAY, made.MONDAY, made.MONDAY + 7 * HOUR, "NODE_FAIL")
+    ledger.save_runs([failed], STATE)
+    frozen = made.contract(failed, 6 * HOUR, "kept")
+    ledger.save_contracts([frozen])
+    ledger.add_entries(credits_of(failed, frozen, made.MONDAY + 7 * HOUR + 30))
+    told = story(ledger, None, "48107", made.MONDAY + 8 * HOUR)
+    assert codes(told)[-2:] == ["not-by-us", "credited"]
+    assert sentence(told.events[-1].reason) == (
+        "64 GPU-h credited to olmo: a node failure ended the run: the time since its last full contract (1 h)"
+    )
 
 
 @pytest.mark.parametrize(
