@@ -131,9 +131,9 @@ def read_config(text: str, source: Path) -> Config:
     rules["classes"] = _adopting(classes, found.pop("adopt", None), source)
     if "pools" in document:
         rules["pools"] = _pools(document["pools"], source)
-    config = Config(policy=Policy(**rules), source=source, **_places(found, source.parent))
     if "fractions" in document.get("gpus", {}):
         rules["fractions"] = _fractions(document["gpus"]["fractions"], source)
+    config = Config(policy=Policy(**rules), source=source, **_places(found, source.parent))
     _agrees(config, source)
     return config
 
@@ -220,7 +220,6 @@ def _pools(value: object, source: Path) -> tuple[PoolRule, ...]:
     return tuple(rules)
 
 
-def _agrees(config: Config, source: Path) -> None:
 def _fractions(value: object, source: Path) -> Mapping[str, Fraction]:
     """``"type" = "1/7"`` lines, and ``shard``."""
     section = _section(value, FRACTIONS, source)
@@ -232,6 +231,7 @@ def _fractions(value: object, source: Path) -> Mapping[str, Fraction]:
     return MappingProxyType(found)
 
 
+def _agrees(config: Config, source: Path) -> None:
     """Values that are right each by itself, and contradict each other."""
     rules = config.policy
     wrong = None
@@ -265,11 +265,11 @@ def effective(config: Config) -> dict[str, object]:
         for kind in ("flavors", "partitions"):
             if getattr(rule, kind):
                 shown[f"pools.{rule.name}.{kind}"] = getattr(rule, kind)
+    for name, part in config.policy.fractions.items():
+        shown[f"{FRACTIONS}.{name}"] = part
     return shown
 
 
-    for name, part in config.policy.fractions.items():
-        shown[f"{FRACTIONS}.{name}"] = part
 def masked(url: str) -> str:
     """A database URL without its password."""
     scheme, mark, rest = url.partition("://")
@@ -296,11 +296,11 @@ def setting_lines(config: Config) -> list[str]:
         lines += [
             f"{kind} = {_toml(getattr(rule, kind))}" for kind in ("flavors", "partitions") if getattr(rule, kind)
         ]
+    parts = [f'{_bare(n)} = "{p.numerator}/{p.denominator}"' for n, p in config.policy.fractions.items()]
+    lines += ["", f"[{FRACTIONS}]", *parts] if parts else []
     return lines
 
 
-    parts = [f'{_bare(n)} = "{p.numerator}/{p.denominator}"' for n, p in config.policy.fractions.items()]
-    lines += ["", f"[{FRACTIONS}]", *parts] if parts else []
 def _bare(name: str) -> str:
     """A key as TOML wants it: in quotes unless it is of letters, digits, ``-`` and ``_``."""
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
