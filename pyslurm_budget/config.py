@@ -67,6 +67,7 @@ class Config:
     state_path: Path = Path("/var/lib/sbudget/public/state.json")
     timezone: str | None = None
     interval: int = 30
+    pseudonymise_after: int | None = None
 
     @property
     def adopt(self) -> str | None:
@@ -245,6 +246,8 @@ def _agrees(config: Config, source: Path) -> None:
         wrong = "window.hour is longer than window.length"
     elif config.table_path == config.state_path:
         wrong = "publish.table and publish.state are the same file"
+    elif config.pseudonymise_after is not None and config.pseudonymise_after < rules.window + 86400:
+        wrong = "privacy.pseudonymise_after is shorter than window.length and a day: budgets still count by user then"
     elif rules.stale_after < 2 * config.interval:
         wrong = "cycle.stale_after is shorter than two times cycle.interval: every table would be stale"
     if wrong:

@@ -125,6 +125,12 @@ KEYS: tuple[Key, ...] = (
     Key("publish.state", "state_path", values.text, "public state that `show` and `health` read"),
     Key("reports.timezone", "timezone", _zone, "zone of the times that people see; the system's without it"),
     Key(
+        "privacy.pseudonymise_after",
+        "pseudonymise_after",
+        _positive,
+        "age of runs whose users get pseudonyms, by `sbudget db pseudonymise` and `db archive`; never without it",
+    ),
+    Key(
         "cycle.interval",
         "interval",
         _positive,

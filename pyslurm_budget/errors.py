@@ -135,6 +135,20 @@ class StoppedError(SbudgetError):
     summary = "acting is stopped by the kill switch or the breaker"
 
 
+class InconsistentError(SbudgetError):
+    """`sbudget db verify` found something in the ledger that is not as it must be."""
+
+    exit_status = 35
+    summary = "the ledger contradicts itself"
+
+
+class ArchiveError(SbudgetError):
+    """An archived file cannot be written or read, or holds other runs than the ledger."""
+
+    exit_status = 36
+    summary = "runs cannot be archived as asked"
+
+
 class UnhealthyError(SbudgetError):
     """`sbudget health` found something that needs a person."""
 

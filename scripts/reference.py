@@ -229,6 +229,7 @@ SAMPLES = {
     "slurm.database.socket": '"/run/mysqld/mysqld.sock"',
     "slurm.database.password_file": '"/etc/sbudget/slurmdb-password"',
     "reports.timezone": '"Europe/Berlin"',
+    "privacy.pseudonymise_after": '"365d"',
 }
 REQUIRED = {"cluster": 'cluster = "alpha"', "mode": 'mode = "observe"'}
 EXAMPLE_END = """
@@ -242,12 +243,12 @@ EXAMPLE_END = """
 # flavors = ["a100", "a100-80"]
 # [pools.owners]
 # partitions = ["vision-lab"]
-"""
 
 # How much of a GPU one device of a type is, and one shard; a type that is not named is a whole GPU.
 # [gpus.fractions]
 # "a100_1g.5gb" = "1/7"
 # shard = "1/8"
+"""
 
 
 def _defaults() -> dict[str, str]:

@@ -254,6 +254,9 @@ def _talk(ask: Ask, known: Known, *, empty: bool) -> None:
             f"its runs are from {clock.full(known.first)} to {last}" if known.last != 0 else "it has no runs at all"
         )
         talk(f"sbudget: the ledger has no run{whom} that held GPUs then; {span}")
+    if known.archived is not None and ask.start < known.archived:
+        end = clock.full(known.archived)
+        talk(f"sbudget: runs that ended before {end} were archived and deleted; they are not in these numbers")
     if not known.saved and known.as_of is not None and known.as_of < min(ask.end, ask.now) - STALE:
         read = f"accounting was read last at {clock.full(known.as_of)}"
         talk(f"sbudget: {read}; later runs are missing, and what ran then counts as running on")

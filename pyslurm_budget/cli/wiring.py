@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import socket
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,7 @@ from pyslurm_budget.cli.options import host_now
 from pyslurm_budget.errors import ConfigError, SlurmSetupError, StaleDataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from sqlalchemy import Engine
@@ -144,11 +145,26 @@ def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) 
     settings = Settings(
         policy=config.policy,
         mode=config.mode,
-        holder=f"{socket.gethostname()}:{os.getpid()}",
+        holder=_holder(),
         lease_seconds=config.lease_seconds,
         operators=operators(config),
     )
     return Reconciler(settings, ports, on_step)
+
+
+def _holder() -> str:
+    """How the lease names this process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@contextmanager
+def lease(ledger: SqlLedger, until: int) -> Iterator[None]:
+    """Hold the lease, until that time at most; raises LeaseHeldError where a controller is at work."""
+    ledger.take_lease(_holder(), host_now(), until)
+    try:
+        yield
+    finally:
+        ledger.drop_lease(_holder())
 
 
 def operators(config: Config) -> tuple[tuple[str, int], ...]:

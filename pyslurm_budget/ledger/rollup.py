@@ -19,6 +19,7 @@ from pyslurm_budget.domain.usage import DAY, HOUR, Cell, Group
 from pyslurm_budget.ledger import rows, tables
 from pyslurm_budget.ledger.amounts import Amounts
 from pyslurm_budget.ledger.base import Base, chunks, upsert
+from pyslurm_budget.service.archive import ARCHIVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,8 +32,6 @@ Cells = dict[Group, list[tuple[int, int, Cell]]]
 _GROUP_COLUMNS = tuple(Group.__dataclass_fields__)
 _GROUP_VALUES = attrgetter(*_GROUP_COLUMNS)
 COUNTED = ("gpu_seconds", "charge", "gpus_at", "rate_at")
-# Runs that ended before this moment may be in archived files alone; cells before it are the last that knows of them.
-ARCHIVED = "archived-until"
 # Changes whenever groups are removed, so that no process goes on with the id of one.
 GROUPS = "usage-groups"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget import values
 from pyslurm_budget.errors import StaleDataError, UsageError
+from pyslurm_budget.service.archive import ARCHIVED
 from pyslurm_budget.service.gather import ENFORCED_SINCE
 from pyslurm_budget.service.usage import GROUPS, UsageQuery, UsageSum
 
@@ -43,12 +44,14 @@ class Ask:
 @dataclass(frozen=True, slots=True)
 class Known:
     """What the ledger knows: from its first start to ``last`` (``None`` while runs are open). ``as_of`` is when
-    accounting was read last, ``None`` where nobody said so; ``saved``: only saved accounting was ever read."""
+    accounting was read last, ``None`` where nobody said so; ``saved``: only saved accounting was ever read.
+    ``archived``: runs that ended before this moment were archived and deleted."""
 
     first: int
     last: int | None
     as_of: int | None
     saved: bool
+    archived: int | None = None
 
     def until(self, now: int) -> int:
         """How long runs without an end count."""
@@ -62,7 +65,8 @@ def known(ledger: Ledger) -> Known:
     if span is None and saved:
         raise StaleDataError("the ledger has no accounting yet; run `sbudget sync`, or `sbudget sync --dump FILE`")
     first, last = span or (0, 0)
-    return Known(first, last, state.as_of if state else None, saved)
+    archived = ledger.get(ARCHIVED)
+    return Known(first, last, state.as_of if state else None, saved, int(archived) if archived else None)
 
 
 def usual_period(known: Known, now: int, window: int) -> tuple[int, int]:

@@ -76,6 +76,43 @@ def save(ledger: SqlLedger, version: str, step: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def archive(ledger: SqlLedger, folder: str, step: str) -> None:
+    """Archive and delete, and die before the first or second rename, after the DELETE, at its commit, or after it."""
+    import time
+
+    from pyslurm_budget.ledger.files import Folder
+    from pyslurm_budget.service.archive import Archive
+    from pyslurm_budget.service.zones import Zone
+
+    ends = {"temp": ".parquet", "manifest": ".json"}
+    rename = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if step in ends and target.suffix == ends[step]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rename(path, target)
+
+    def statement(_c: object, _u: object, text: str, *_: Any) -> None:
+        nonlocal deleting
+        deleting = deleting or text.startswith("DELETE")
+        if deleting and step == "delete":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def commit(_: Any) -> None:
+        if deleting and step == "commit":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    deleting = False
+    event.listen(ledger._engine, "after_cursor_execute", statement)
+    event.listen(ledger._engine, "commit", commit)
+    Path.replace = replace  # type: ignore[method-assign,assignment]
+    zone = Zone("Europe/Berlin")
+    work = Archive(ledger, Folder(Path(folder), ledger._cluster, zone.name), zone)
+    for month in work.months(int(time.time()), None):
+        work.delete(work.keep(month, over=False))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     """Wait for the word, then do it."""
     url, cluster, what, *arguments = sys.argv[1:]
@@ -87,7 +124,7 @@ def main() -> None:
     ledger = SqlLedger(url, cluster)
     print("ready", flush=True)
     sys.stdin.readline()
-    {"lease": lease, "save": save}[what](ledger, *arguments)
+    {"lease": lease, "save": save, "archive": archive}[what](ledger, *arguments)
     ledger.close()
 
 
