@@ -115,12 +115,15 @@ def usage(context: Context, by: str, wanted: Wanted) -> None:
         talk(_unknown(context, found.total.unknown_runs, ask, wanted))
 
 
-@report.command(short_help="Runs of which nobody knows how many GPUs they held.")
+@report.command(short_help="Runs of which nobody knows how many GPUs they held, or until when.")
 @report_options
 @pass_context
 def unknown(context: Context, wanted: Wanted) -> None:
     """Runs that asked for GPUs while their accounting has none: nobody knows how many they held, so 0 is not the
-    answer, and GPU-hours of other reports do not have them."""
+    answer, and GPU-hours of other reports do not have them.
+
+    And runaway rows: accounting has them as running, while slurmctld has no such job. They count to their time limit,
+    or to when they were first missed."""
     from pyslurm_budget.render import report as pages
     from pyslurm_budget.render.table import choose, draw, help_format
     from pyslurm_budget.service.report import unknown_runs

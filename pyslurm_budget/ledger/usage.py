@@ -12,7 +12,7 @@ from heapq import merge
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, and_, case, func, literal, select, union_all
+from sqlalchemy import BigInteger, and_, case, func, literal, or_, select, union_all
 
 from pyslurm_budget.domain.model import MILLI, WorkClass
 from pyslurm_budget.ledger import rows, tables
@@ -56,7 +56,9 @@ class Usage(Base):
         c = tables.run.c
         held = _held(self._cluster, query)
         same = and_(c.job_id == held.c.job_id, c.submit == held.c.submit, c.cluster == self._cluster)
-        wanted = select(tables.run).join(held, same).where(c.gpus.is_(None), held.c.hi > held.c.lo)
+        unknown = and_(c.gpus.is_(None), held.c.hi > held.c.lo)
+        runaway = and_(c.charged_to.is_not(None), c.start < query.end)
+        wanted = select(tables.run).join(held, same).where(or_(unknown, runaway))
         with self._read() as connection:
             ordered = wanted.order_by(c.start, c.job_id, c.submit).execution_options(yield_per=_AT_ONCE)
             with connection.execute(ordered) as found:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget.domain.model import MILLI
 from pyslurm_budget.render.table import Column
+from pyslurm_budget.service.report import RUNAWAY
 from pyslurm_budget.service.usage import NONE, UsageSum
 
 if TYPE_CHECKING:
@@ -81,10 +82,13 @@ def usage_fields(row: UsageSum, by: Sequence[str]) -> dict[str, Any]:
 
 
 def unknown_columns(zone: Zone) -> list[Column[RunFacts]]:
-    """The columns of the runs whose GPUs are unknown; times as sacct shows them, in the zone."""
+    """The columns of the runs whose GPUs or end are unknown; times as sacct shows them, in the zone."""
 
     def when(time: int | None) -> str:
         return "Unknown" if time is None else f"{zone.local(time):%Y-%m-%dT%H:%M:%S}"
+
+    def until(run: RunFacts) -> list[str]:
+        return [] if run.charged_to is None else [f"it counts until {when(run.charged_to)}"]
 
     def column(name: str, cell: Callable[[RunFacts], str]) -> Column[RunFacts]:
         return Column(name, cell, cell, left=True)
@@ -96,12 +100,18 @@ def unknown_columns(zone: Zone) -> list[Column[RunFacts]]:
         column("Start", lambda run: when(run.start)),
         column("End", lambda run: when(run.end)),
         column("State", lambda run: run.state),
-        column("Why", lambda run: run.unknown or ""),
+        column("Why", lambda run: "; ".join([*_why(run), *until(run)])),
     ]
 
 
+def _why(run: RunFacts) -> list[str]:
+    """Why nobody knows what the run held, or until when."""
+    return [*([run.unknown] if run.unknown else []), *([RUNAWAY] if run.charged_to is not None else [])]
+
+
 def unknown_fields(run: RunFacts) -> dict[str, Any]:
-    """One run of the JSON; times are seconds since the epoch, ``end`` is ``null`` while it runs."""
+    """One run of the JSON; times are seconds since the epoch, ``end`` is ``null`` while it runs; ``counted_until`` is
+    set for a runaway row."""
     return {
         "job_id": run.job_ref,
         "account": run.account or NONE,
@@ -109,7 +119,8 @@ def unknown_fields(run: RunFacts) -> dict[str, Any]:
         "start": run.start,
         "end": run.end,
         "state": run.state,
-        "why": run.unknown,
+        "why": "; ".join(_why(run)),
+        "counted_until": run.charged_to,
     }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.service.zones import Zone
 
 PERIODS = ("day", "month")
+RUNAWAY = "accounting has it as running, but slurmctld has no such job (see `sacctmgr show runawayjobs`)"
 BY = (*GROUPS, *PERIODS)
 
 
@@ -144,5 +145,5 @@ class UsageReport:
 
 
 def unknown_runs(ledger: Ledger, ask: Ask, known: Known) -> Iterator[RunFacts]:
-    """The runs that held something in the period of which nobody knows how many GPUs."""
+    """The runs of the period of which nobody knows how many GPUs they held, or until when."""
     return ledger.unknown_runs(query(ask, known, None))

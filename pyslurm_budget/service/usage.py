@@ -61,7 +61,8 @@ class UsageLedger(Protocol):
         each by their keys. All from one state of the ledger, read while it is asked for."""
 
     def unknown_runs(self, query: UsageQuery) -> Iterator[RunFacts]:
-        """The runs whose GPUs nobody knows that held something in the period, by start; ``by`` does not matter."""
+        """The runs whose GPUs nobody knows that held something in the period, and the runaway ones that began before
+        its end, by start; ``by`` does not matter."""
 
     def usage_span(self) -> tuple[int, int | None] | None:
         """The first start and the last end of all runs; the end is ``None`` while one has none, and all of it where

@@ -207,6 +207,7 @@ def test_the_command_that_is_pointed_to_lists_the_unknown_runs(config: Path) -> 
         "end": 1793012400,
         "state": "COMPLETED",
         "why": why,
+        "counted_until": None,
     }
     assert ask(config, *PERIOD, "--csv", what="unknown").out.startswith("JobID,Account,User,Start,End,State,Why\n4,")
 
