@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.domain.table import parse, render
 from tests.lua.harness import INFINITE, NO_VAL, NO_VAL16, VERSIONS, Plugin
-from tests.unit.tables import NOW, TABLE, tables
+from tests.unit.tables import NOW, TABLE, changed, tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,6 +141,33 @@ def test_it_uses_exactly_what_the_controller_would_read(
     log = plugin.log()
     assert not [line for line in log if "left as it is" in line]
     assert any("in use" in line or "is stale" in line for line in log) == good, (log, text)
+
+
+PARTS = changed(fractions=MappingProxyType({"1g.5gb": Fraction(1, 7)}))
+SLICE = "fraction\t1g.5gb\t1\t7"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (SLICE, SLICE),
+        ("sbudget-table\t2", "sbudget-table\t1"),
+        ("sbudget-table\t2", "sbudget-table\t3"),
+        (SLICE, "array\t50"),
+        (SLICE, f"{SLICE}\n{SLICE}"),
+        *((SLICE, f"fraction\t1g.5gb\t{part}") for part in ("9\t7", "0\t7", "1\t1001", "-1\t7", "1\t0", "1", "7\t7")),
+    ],
+)
+def test_fractions_are_read_as_the_controller_would(plugin: Plugin, old: str, new: str) -> None:
+    lines = render(PARTS).replace(old, new, 1).split("\n")[:-2]
+    text = "\n".join([*lines, f"end\t{len(lines)}", ""])
+    good = new in (SLICE, "fraction\t1g.5gb\t7\t7")
+    with nullcontext() if good else pytest.raises(ValueError, match="decision table"):
+        parse(text)
+    write(plugin, text.encode())
+    plugin.load()
+    assert submit_plain(plugin)[0].qos == ("backed" if good else None)
+    plugin.log()
 
 
 @QUIET
