@@ -12,7 +12,6 @@ import click
 
 from pyslurm_budget.cli import wiring
 from pyslurm_budget.cli.options import Context, Output, data, host_now, output_options, pass_context, talk
-from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.errors import UsageError
 
 if TYPE_CHECKING:
@@ -196,8 +195,7 @@ def _ask(config: Config, ledger: Ledger, wanted: Wanted, by: tuple[str, ...]) ->
             f"--start {clock.full(start)} is after --end {clock.full(end)}; exchange them, or write both"
         )
     accounts = tuple(name.lower() for name in _names(wanted.accounts))
-    enforcing = config.mode is Mode.ENFORCE
-    return service.Ask(start, end, now, zone, by, enforcing, accounts, _names(wanted.users)), known
+    return service.Ask(start, end, now, zone, by, accounts, _names(wanted.users)), known
 
 
 def _zone(config: Config, wanted: Wanted) -> Zone:

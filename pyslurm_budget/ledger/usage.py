@@ -134,7 +134,7 @@ def _held(
     keys = [_key(name, query).label(f"k{i}") for i, name in enumerate(query.by)]
     lo = case((c.start > start, c.start), else_=start)
     hi = case((till < end, till), else_=end)
-    backed = case((_class(query) == str(WorkClass.BACKED), _number(1)), else_=_number(0))
+    backed = case((tables.run.c.charged_as == str(WorkClass.BACKED), _number(1)), else_=_number(0))
     columns: list[Any] = [*keys, c.job_id, c.submit, c.start, c.gpus, c.rate, c.suspended, c.parts]
     columns += [lo.label("lo"), hi.label("hi"), till.label("till"), backed.label("backed")]
     mine = select(*columns).where(c.cluster == cluster, *(() if which is None else (which,)))
@@ -160,17 +160,10 @@ def _till(query: UsageQuery) -> Number:
     return case(*ways, else_=until)
 
 
-def _class(query: UsageQuery) -> ColumnElement[str]:
-    c = tables.run.c
-    if query.class_since is None:
-        return c.shadow
-    return case((c.start >= _number(query.class_since), c.work_class), else_=c.shadow)
-
-
 def _key(name: str, query: UsageQuery) -> ColumnElement[str]:
     c = tables.run.c
     if name == "class":
-        return _class(query)
+        return tables.run.c.charged_as
     column, missing = (c.gpu_type, UNTYPED) if name == "flavor" else (c[name], NONE)
     return func.coalesce(func.nullif(column, ""), missing)
 

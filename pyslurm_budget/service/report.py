@@ -2,7 +2,8 @@
 
 What was held is cut to [start, end). A run without an end counts until now; in a ledger that knows the cluster from
 saved accounting alone until that was loaded, and to its time limit at most, because nobody can say that it is alive.
-Its class is that of its QOS once budgets were enforced, before that the one that it would have had (design 4.2).
+Its class is the one that the books charge it by: that of its QOS, or, for a run that ended while the site only
+observed, the one that it would have had (design 4.2).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING
 from pyslurm_budget import values
 from pyslurm_budget.errors import StaleDataError, UsageError
 from pyslurm_budget.service.archive import ARCHIVED
-from pyslurm_budget.service.gather import ENFORCED_SINCE
 from pyslurm_budget.service.usage import GROUPS, UsageQuery, UsageSum
 
 if TYPE_CHECKING:
@@ -30,14 +30,13 @@ BY = (*GROUPS, *PERIODS)
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What is wanted: the period, seconds since the epoch; groups (of BY, in their order); the zone of days and
-    months. ``enforcing``: whether the mode is enforce. ``accounts`` are lower case; empty ones leave all in."""
+    months. ``accounts`` are lower case; empty ones leave all in."""
 
     start: int
     end: int
     now: int
     zone: Zone
     by: tuple[str, ...] = ("account",)
-    enforcing: bool = False
     accounts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
 
@@ -89,13 +88,12 @@ def groups(text: str) -> tuple[str, ...]:
     return found
 
 
-def query(ask: Ask, known: Known, since: str | None) -> UsageQuery:
-    """The question to the ledger for the whole period, without groups. ``since`` is the switch-on, as noted there."""
+def query(ask: Ask, known: Known) -> UsageQuery:
+    """The question to the ledger for the whole period, without groups."""
     return UsageQuery(
         start=ask.start,
         end=ask.end,
         until=known.until(ask.now),
-        class_since=int(since or 0) if ask.enforcing else None,
         to_limit=known.saved,
         accounts=ask.accounts,
         users=ask.users,
@@ -109,7 +107,7 @@ class UsageReport:
         self._ledger = ledger
         self._ask = ask
         self._known = known
-        self.query = query(ask, known, ledger.get(ENFORCED_SINCE))
+        self.query = query(ask, known)
         self.total = UsageSum((), 0, 0, 0, 0, 0)
 
     def rows(self) -> Iterator[UsageSum]:

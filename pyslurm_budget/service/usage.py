@@ -21,16 +21,14 @@ class UsageQuery:
     """Sums of what runs held in [start, end), seconds since the epoch, for each combination of ``by`` (of GROUPS).
 
     Runs without an end hold until ``until``, runaway ones until where their charge ends; with ``to_limit`` no longer
-    than their time limit (where no controller can say that they are alive). Runs that started at ``class_since`` or
-    later count in the class of their QOS, the others in their shadow class; ``None``: all by shadow. ``accounts``
-    (lower case) and ``users`` restrict it if they are not empty.
+    than their time limit (where no controller can say that they are alive). The class is the one that counts
+    (``RunFacts.charged_as``). ``accounts`` (lower case) and ``users`` restrict it if they are not empty.
     """
 
     start: int
     end: int
     until: int
     by: tuple[str, ...] = ()
-    class_since: int | None = None
     to_limit: bool = False
     accounts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()

@@ -28,7 +28,6 @@ from tests.counting.oracle import Row, Total, by_piece, by_second
 
 quick = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 GROUPS = st.lists(st.sampled_from(["account", "user", "flavor", "qos", "class"]), unique=True).map(tuple)
-BY_QOS = 0  # every run counts in the class of its QOS
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def test_sums_of_any_period_by_any_groups(
     rows = loaded(ledger, history, data)
     periods = data.draw(st.lists(windows(history), min_size=1, max_size=3))
     until = max(data.draw(windows(history))[1], *(row.end or 0 for row in rows), 0)
-    queries = [UsageQuery(start, end, until, by, class_since=BY_QOS, to_limit=True) for start, end in periods]
+    queries = [UsageQuery(start, end, until, by, to_limit=True) for start, end in periods]
     found = {(number, found.keys): found for number, found in ledger.usage(queries)}
     for number, (start, end) in enumerate(periods):
         totals = by_piece(rows, start, end, until, by, spare=SPARE)
@@ -112,7 +111,7 @@ def test_of_some_accounts_and_users(ledgers: Ledgers, history: History, data: st
     start, end = data.draw(windows(history))
     accounts = data.draw(st.sampled_from([(), ("nlp",), ("lab", "(none)")]))
     users = data.draw(st.sampled_from([("joe",), ("Joe", "(none)"), ()]))
-    query = UsageQuery(start, end, end, ("user",), class_since=BY_QOS, to_limit=True, accounts=accounts, users=users)
+    query = UsageQuery(start, end, end, ("user",), to_limit=True, accounts=accounts, users=users)
     wanted = [
         row
         for row in rows

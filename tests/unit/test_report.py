@@ -79,10 +79,9 @@ def test_days_of_which_the_ledger_knows_nothing_are_not_asked_for() -> None:
     assert (keys, [(q.start, q.end) for q in queries]) == ([], [(0, 10)])
 
 
-@pytest.mark.parametrize(("enforcing", "since"), [(False, None), (True, 17)])
-def test_the_class_that_counts(enforcing: bool, since: int | None) -> None:
-    (query, _), _, _ = asked(enforcing=enforcing)
-    assert (query.class_since, query.to_limit, query.until) == (since, False, MIDNIGHT + 9 * DAY)
+def test_open_runs_count_until_now() -> None:
+    (query, _), _, _ = asked()
+    assert (query.to_limit, query.until) == (False, MIDNIGHT + 9 * DAY)
 
 
 def test_what_a_ledger_of_saved_accounting_knows(ledger: SqlLedger) -> None:
