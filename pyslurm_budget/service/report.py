@@ -144,4 +144,4 @@ class UsageReport:
 
 def unknown_runs(ledger: Ledger, ask: Ask, known: Known) -> Iterator[RunFacts]:
     """The runs of the period of which nobody knows how many GPUs they held, or until when."""
-    return ledger.unknown_runs(query(ask, known, None))
+    return ledger.unknown_runs(query(ask, known))
