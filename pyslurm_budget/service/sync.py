@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Price
 from pyslurm_budget.domain.candidate import contract_of
-from pyslurm_budget.domain.model import Mode, WorkClass
+from pyslurm_budget.domain.model import JobState, Mode, WorkClass
+from pyslurm_budget.errors import SlurmdbdError
 from pyslurm_budget.service.facts import LIVE
 from pyslurm_budget.service.ports import SyncState
 
@@ -52,12 +53,15 @@ class Sync:
         begin, whole = self._since(frozenset(live))
         unseen: dict[RunKey, RunFacts] = {}
         read: set[RunKey] = set()
-        changed = 0
+        changed = seen = 0
         rows = self.accounting.runs(begin, self.now + DAY)
         while batch := list(islice(rows, BATCH)):
+            seen += len(batch)
             facts = [f for record in batch if (f := self.maker.from_record(record, WorkClass.BACKED)) is not None]
             read.update(fact.key for fact in facts if fact.key in live)
             changed += self.ledger.save_runs(self._sorted(facts, unseen))
+        if not seen:
+            self._refuse_nothing(begin)
         last = self._sorted(self._not_accounted(live, read), unseen)
         if unseen:
             changed += self.ledger.save_runs(last)
@@ -68,6 +72,17 @@ class Sync:
             self.ledger.put(WHOLE_READ, str(self.now))
         return changed
 
+    def _refuse_nothing(self, begin: int) -> None:
+        """An answer without a single run, although some that are known were alive then, is a failure that does not
+        say so: slurmdbd 22.05 was seen to fail in its database while sacct printed its header and ended with 0."""
+        state = self.ledger.sync_state()
+        known = self.ledger.runs_between(begin, state.watermark) if state is not None and state.complete else ()
+        if known:
+            raise SlurmdbdError(
+                f"accounting shows no run at all since {begin} (seconds since the epoch), but the ledger knows "
+                f"{len(known):,} that were alive then; look into slurmdbd's log"
+            )
+
     def not_known(self) -> dict[RunKey, RunFacts]:
         """Live runs that the ledger does not have, where accounting cannot be read. Nothing is written, so the
         watermark stays where it was."""
@@ -77,8 +92,8 @@ class Sync:
         return {fact.key: fact for fact in facts if fact is not None}
 
     def _note_absent(self) -> None:
-        """Note the runs that accounting has open although slurmctld has no such job."""
-        there = {job.key for job in self.maker.snapshot.jobs}
+        """Note the runs that accounting has open although slurmctld has no such job, or has it as ended."""
+        there = {job.key for job in self.maker.snapshot.jobs if job.state is not JobState.OTHER or job.completing}
         open_runs = self.ledger.open_runs()
         absent = [run.key for run in open_runs if run.key not in there]
         if absent or any(run.absent_since is not None for run in open_runs):
