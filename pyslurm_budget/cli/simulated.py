@@ -68,7 +68,15 @@ class SimulatedSite:
         """Start a controller; its first cycle is due at once. ``at_step`` may raise :class:`KilledError`."""
         self._started += 1
         settings = Settings(self.policy, self.mode, f"simulated:{self._started}", self._lease)
-        ports = Ports(self.cluster, self.cluster, self.cluster, self.ledger, self.published, lambda: self.cluster.now)
+        ports = Ports(
+            live=self.cluster,
+            accounting=self.cluster,
+            commands=self.cluster,
+            ledger=self.ledger,
+            publisher=self.published,
+            host_clock=lambda: self.cluster.now,
+            history=self.cluster,
+        )
         self.controller = Reconciler(settings, ports, at_step)
         self._due = self.cluster.now
 

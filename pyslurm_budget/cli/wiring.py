@@ -131,6 +131,7 @@ def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) 
     from pyslurm_budget.service.publish import FilePublisher
     from pyslurm_budget.service.reconcile import Ports, Reconciler, Settings
     from pyslurm_budget.slurm.commands import SlurmCommands
+    from pyslurm_budget.slurm.events import SlurmHistory
 
     commands = runner(config)
     ports = Ports(
@@ -141,6 +142,7 @@ def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) 
         publisher=FilePublisher(config.table_path, config.state_path),
         host_clock=host_now,
         kill_switch=lambda: is_set(config.kill_switch),
+        history=SlurmHistory(commands, cluster_name(config)),
     )
     settings = Settings(
         policy=config.policy,

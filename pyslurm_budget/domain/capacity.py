@@ -45,7 +45,7 @@ class Outage:
 
     begin: int
     end: int
-    gpus: int
+    gpus: int | Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class _Lost:
             if o.begin < high and o.end > low
         ]
 
-    def between(self, begin: int, end: int) -> int:
+    def between(self, begin: int, end: int) -> int | Fraction:
         return sum(o.gpus * max(0, min(o.end, end) - max(o.begin, begin)) for o in self._parts)
 
 

@@ -194,7 +194,8 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """One reservation; ``ours`` are those that this project made (their names start with its prefix)."""
+    """One reservation; ``ours`` are those that this project made (their names start with its prefix). ``gpus`` and
+    ``cpus`` are what it takes of its nodes, where Slurm says so."""
 
     name: str
     nodes: tuple[str, ...]
@@ -203,6 +204,8 @@ class Reservation:
     accounts: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     ours: bool = False
+    gpus: int | None = None
+    cpus: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ class Requeued:
 class Situation:
     """What one cycle knows.
 
-    ``uses`` is the use of every run that has not ended, cut nowhere, and ``history`` what ended ones held.
+    ``uses`` is the use of every run that has not ended, cut nowhere, and the idle part of reservations; ``history``
+    is what ended runs held.
     ``admissions`` are those of the last cycle, by ref.
     ``returning`` names pending jobs that come back with their class, first in their budget (after a drain or a node
     failure). ``requeued`` lists our requeues of the last 24 h, oldest first.

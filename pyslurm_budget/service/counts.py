@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyslurm_budget.domain.credit import Credit
+    from pyslurm_budget.domain.holding import Holding, NodeEvent
     from pyslurm_budget.domain.model import RunKey
 
 
@@ -66,6 +67,16 @@ Sampled = tuple[tuple[int, int], ...]
 """The times [begin, end) that samples cover, ascending; the last ends at the last sample."""
 
 
+class SiteHistory(Protocol):
+    """What slurmdbd knows of nodes at other times than now."""
+
+    def node_events(self, since: int, until: int) -> tuple[NodeEvent, ...]:
+        """Every event that overlaps [since, until). Raises unless the answer is complete."""
+
+    def reservations(self, since: int, until: int) -> tuple[Holding, ...]:
+        """Every reservation that overlaps [since, until). Raises unless the answer is complete."""
+
+
 class CountsLedger(Protocol):
     """Samples and entries. Every method is one transaction."""
 
@@ -88,3 +99,18 @@ class CountsLedger(Protocol):
 
     def credits(self, since: int) -> tuple[Credit, ...]:
         """Credits of time after ``since`` that were not reversed."""
+
+    def save_past(self, events: Iterable[NodeEvent], holdings: Iterable[Holding], since: int, until: int) -> None:
+        """Let this be all that slurmdbd knows of [since, until), and remember that it was read up to ``until``."""
+
+    def past_read(self) -> int | None:
+        """Up to when slurmdbd's events and reservations were read; ``None`` before the first time."""
+
+    def save_holdings(self, holdings: Iterable[Holding]) -> None:
+        """Insert holdings, or replace those of the same id and start."""
+
+    def node_events(self, since: int) -> tuple[NodeEvent, ...]:
+        """Events that had not ended by ``since``."""
+
+    def holdings(self, since: int) -> tuple[Holding, ...]:
+        """Holdings that had not ended by ``since``, whoever told of them."""

@@ -18,6 +18,7 @@ from pyslurm_budget.domain.situation import Requeued, Situation
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.credits import credits_of
 from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, uses_of
+from pyslurm_budget.service.past import NodePast
 from pyslurm_budget.service.ports import ContractFacts
 from pyslurm_budget.service.sync import DAY, INSTALLED, Sync
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.domain.policy import Policy
-    from pyslurm_budget.service.counts import Entry
+    from pyslurm_budget.service.counts import Entry, SiteHistory
     from pyslurm_budget.service.ports import Accounting, Intent, Ledger, RunFacts
 
 ENFORCED_SINCE = "enforced-since"
@@ -41,9 +42,16 @@ class Gatherer:
     """Reads the ledger once for one cycle, and writes what a snapshot adds to it: runs, contracts, capacity."""
 
     def __init__(
-        self, accounting: Accounting, ledger: Ledger, policy: Policy, mode: Mode, snapshot: Snapshot
+        self,
+        accounting: Accounting,
+        ledger: Ledger,
+        policy: Policy,
+        mode: Mode,
+        snapshot: Snapshot,
+        *,
+        history: SiteHistory | None = None,
     ) -> None:
-        """``mode`` is the effective one of this cycle."""
+        """``mode`` is the effective one of this cycle; ``history`` tells what nodes were while nobody looked."""
         self._accounting = accounting
         self._ledger = ledger
         self._policy = policy
@@ -52,13 +60,18 @@ class Gatherer:
         self._tree = BudgetTree({b.account: b for b in ledger.budgets()})
         self._pools = PoolMap(policy.pools, snapshot.nodes, snapshot.partitions, policy.fractions)
         self._maker = FactMaker(policy, self._tree, snapshot, self._pools)
+        self._past = NodePast(ledger, policy, snapshot, self._pools, self._tree)
+        self._node_history = history
         self._unsaved: dict[RunKey, RunFacts] = {}
         self._admissions: dict[str, Admission] = {a.ref: a for a in ledger.admissions()}
         if ledger.get(INSTALLED) is None:
             ledger.put(INSTALLED, str(snapshot.now))
 
     def sync(self) -> int:
-        """Read accounting; returns how many rows changed."""
+        """Read accounting, and now and then what became of nodes; returns how many accounting rows changed."""
+        if self._node_history is not None:
+            self._past.read(self._node_history)
+        self._past.note_live()
         return self._reader().run(self._books)
 
     def _reader(self) -> Sync:
@@ -104,7 +117,7 @@ class Gatherer:
             policy=self._policy,
             mode=self._mode,
             tree=self._tree,
-            uses=tuple(uses),
+            uses=(*uses, *self._idle(runs.values(), contracts)),
             runs=live_runs(self._snapshot.jobs, runs, contracts, enforcing=enforcing, requeues=counts),
             capacities=self._capacities(),
             admissions=self._admissions,
@@ -114,17 +127,23 @@ class Gatherer:
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
 
+    def _idle(self, runs: Iterable[RunFacts], contracts: dict[RunKey, ContractFacts]) -> tuple[Use, ...]:
+        """What the idle part of reservations is charged."""
+        live = (self._with_contract(run, contracts) for run in runs if run.end is None)
+        return self._past.uses(live, enforcing=self._mode is Mode.ENFORCE)
+
+    def _with_contract(self, run: RunFacts, contracts: dict[RunKey, ContractFacts]) -> RunFacts:
+        contract = contracts.get(run.key)
+        return run if contract is None else replace(run, protected_until=contract.protected_until)
+
     def _history(self, begins: Sequence[int], now: int) -> tuple[History, ...]:
         """What ended runs held since each of the begins, less what was credited."""
         credited = (credit_history(credit, begins) for credit in self._ledger.credits(begins[0]))
         return (*self._ledger.history(begins, now), *credited)
 
     def _uses(self, run: RunFacts, contracts: dict[RunKey, ContractFacts], live: set[RunKey]) -> tuple[Use, ...]:
-        contract = contracts.get(run.key)
-        if contract is not None:
-            run = replace(run, protected_until=contract.protected_until)
         return uses_of(
-            run,
+            self._with_contract(run, contracts),
             enforcing=self._mode is Mode.ENFORCE,
             live=run.key in live,
             now=self._snapshot.now,
@@ -231,6 +250,7 @@ class Gatherer:
 
     def _capacities(self) -> dict[str, PoolCapacity]:
         slices, sampled = self._ledger.capacity(self._snapshot.now - self._policy.window - self._policy.hour)
+        outages = self._past.outages()
         samples: dict[str, list[HourSample]] = {}
         for s in slices:
             samples.setdefault(s.pool, []).append(HourSample(s.hour, s.gpu_seconds, s.covered, s.gpus))
@@ -238,11 +258,12 @@ class Gatherer:
             pool: pool_capacity(
                 samples.get(pool, ()),
                 sampled=sampled,
+                outages=outages.get(pool, ()),
                 now=self._snapshot.now,
                 window=self._policy.window,
                 hour=self._policy.hour,
                 size=self._pools.size(pool),
-                in_service=self._pools.in_service(pool),
+                in_service=self._past.in_service(pool),
             )
             for pool in self._pools.members
         }
@@ -261,7 +282,7 @@ class Gatherer:
         demand: list[DemandSlice] = []
         for at, seconds in hours_of(begin, now, hour):
             for pool in self._pools.members:
-                in_service = int(self._pools.in_service(pool) * seconds)
+                in_service = int(self._past.in_service(pool) * seconds)
                 capacity.append(CapacitySlice(pool, at, in_service, seconds, int(self._pools.size(pool))))
             for (pool, budget), d in wanted.items():
                 demand.append(DemandSlice(pool, budget, at, d.running * seconds, d.pending * seconds, seconds))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyslurm_budget.domain.model import Snapshot
     from pyslurm_budget.domain.policy import Policy
+    from pyslurm_budget.service.counts import SiteHistory
     from pyslurm_budget.service.ports import Accounting, Commands, Ledger, LiveCluster, Publisher
 
 GENERATION = "generation"
@@ -48,7 +49,8 @@ class CycleResult:
 
 @dataclass(frozen=True)
 class Ports:
-    """Everything outside: the cluster, the ledger, where to publish (``None``: nowhere), and the host's clock."""
+    """Everything outside: the cluster, the ledger, where to publish (``None``: nowhere), the host's clock, and what
+    slurmdbd knows of nodes (``None``: only what is sampled counts)."""
 
     live: LiveCluster
     accounting: Accounting
@@ -57,6 +59,7 @@ class Ports:
     publisher: Publisher | None
     host_clock: Callable[[], int]
     kill_switch: Callable[[], bool] = lambda: False
+    history: SiteHistory | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,8 @@ class Reconciler:
             applier.apply(cycle, drains(situation), None, snapshot.now)
 
     def _gatherer(self, snapshot: Snapshot, mode: Mode) -> Gatherer:
-        return Gatherer(self._ports.accounting, self._ports.ledger, self._settings.policy, mode, snapshot)
+        ports = self._ports
+        return Gatherer(ports.accounting, ports.ledger, self._settings.policy, mode, snapshot, history=ports.history)
 
     def _halted(self, situation: Situation, mode: Mode, *, apply: bool) -> Reason | None:
         """Why nothing may be done in this cycle, if so: classes are still computed, recorded and published."""

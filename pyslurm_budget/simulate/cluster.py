@@ -25,6 +25,7 @@ from pyslurm_budget.simulate.state import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from pyslurm_budget.domain.holding import Holding, NodeEvent
     from pyslurm_budget.domain.model import Job, RunRecord, Snapshot
     from pyslurm_budget.service.ports import JobUpdate
     from pyslurm_budget.simulate.shapes import ClusterSpec, Event, SubmitHook, SubmitSpec
@@ -33,7 +34,10 @@ Fault = Literal["live", "accounting", "commands"]
 
 
 class SimulatedCluster:
-    """Implements ``LiveCluster``, ``Commands``, ``Accounting``; and does what users, operators, accidents do."""
+    """Implements the ports of a cluster: ``LiveCluster``, ``Commands``, ``Accounting``, ``SiteHistory``.
+
+    And does what users, operators and accidents do.
+    """
 
     def __init__(self, spec: ClusterSpec, submit_hook: SubmitHook | None = None) -> None:
         """An empty cluster at ``spec.settings.start``. ``submit_hook`` stands for the submit plugin."""
@@ -229,6 +233,18 @@ class SimulatedCluster:
         """See the port."""
         self._fault("accounting")
         return self._state.rows.read(self.now, since, until)
+
+    # --- SiteHistory
+
+    def node_events(self, since: int, until: int) -> tuple[NodeEvent, ...]:
+        """See the port."""
+        self._fault("accounting")
+        return self._site.past.events(since, until)
+
+    def reservations(self, since: int, until: int) -> tuple[Holding, ...]:
+        """See the port."""
+        self._fault("accounting")
+        return self._site.past.holdings(since, until)
 
     # --- for checkers
 

@@ -9,12 +9,14 @@ from pyslurm_budget.domain.model import JobState, Reservation
 from pyslurm_budget.errors import SlurmRefusedError
 from pyslurm_budget.simulate.events import Turn
 from pyslurm_budget.simulate.lifecycle import HELD_BY_RESERVATION
+from pyslurm_budget.simulate.past import NodePast
 
 if TYPE_CHECKING:
     from pyslurm_budget.simulate.lifecycle import Lifecycle
     from pyslurm_budget.simulate.state import NodeState, State
 
 OURS = "sbudget_"
+EVER = 1 << 40
 
 
 class Site:
@@ -24,6 +26,7 @@ class Site:
         """Acts on the state through the lifecycle."""
         self._s = state
         self._life = lifecycle
+        self.past = NodePast(lambda: state.rows.read(state.now, 0, EVER))
 
     def drain(self, name: str, reason: str) -> None:
         """Start nothing more there; running work stays."""
@@ -76,6 +79,7 @@ class Site:
         node.draining, node.reason = draining, reason
         node.reason_since = self._s.now if reason else None
         self._s.log("node", node.name, state=state, reason=reason)
+        self.past.node(self._s.now, node.name, up=node.up, draining=draining)
         self._life.on_change()
 
     # --- reservations
@@ -90,6 +94,7 @@ class Site:
         made = Reservation(name, nodes, start, end, accounts, ("IGNORE_JOBS",), ours=name.startswith(OURS))
         found = [self.node(n) for n in nodes]
         s.reservations[name] = made
+        self.past.reserved(s.now, made)
         for node in found:
             node.reservations.append(made)
         s.log("reservation", name, state="made", nodes=",".join(nodes), start=start, end=end)
@@ -122,6 +127,7 @@ class Site:
 
     def _remove(self, reservation: Reservation) -> None:
         del self._s.reservations[reservation.name]
+        self.past.released(self._s.now, reservation.name)
         for name in reservation.nodes:
             self._s.nodes[name].reservations.remove(reservation)
         self._s.log("reservation", reservation.name, state="over")

@@ -130,6 +130,7 @@ def _reservation(fields: Mapping[str, str], _record: str) -> Reservation:
     start, end = epoch(fields["StartTime"]), epoch(fields["EndTime"])
     if not text_of(name) or start is None or end is None:
         raise ValueError(f"ReservationName={name} StartTime={fields['StartTime']} EndTime={fields['EndTime']}")
+    held = tres_of(text_of(fields.get("TRES", "")))
     return Reservation(
         name=name,
         nodes=node_names(fields["Nodes"]),
@@ -138,4 +139,6 @@ def _reservation(fields: Mapping[str, str], _record: str) -> Reservation:
         accounts=listed(fields["Accounts"]),
         flags=listed(fields["Flags"]),
         ours=name.startswith(RESERVATION_PREFIX),
+        gpus=held.gpus or None,
+        cpus=held.cpus or None,
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.credit import Credit
+from pyslurm_budget.domain.holding import Holding, NodeEvent
 from pyslurm_budget.domain.model import RunKey
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice, Entry
 from tests.db.conftest import new_cluster
@@ -106,3 +107,33 @@ def test_a_credit_that_was_reversed_counts_no_more(ledger: SqlLedger) -> None:
         [replace(ONE, kind="correction", key=None, reverses=first.id, who="ann", why="it was the job")]
     )
     assert [credit.begin for credit in ledger.credits(0)] == [800]
+
+
+DOWN = NodeEvent("n1", 100, 200, "DOWN", "a | b\nc")
+OPEN = NodeEvent("n2", 150, None, "DRAIN")
+BOUGHT = Holding(7, "bought", 100, 200, ("nlp", "bio"), ("MAINT", "SPEC_NODES"), ("n1", "n2"), 4, 16)
+
+
+def test_the_past_of_nodes_is_what_slurmdbd_says_now(ledger: SqlLedger) -> None:
+    assert ledger.past_read() is None
+    ledger.save_past([DOWN, OPEN], [BOUGHT, replace(BOUGHT, start=200, end=300, gpus=None)], 0, 250)
+    assert ledger.past_read() == 250
+    assert ledger.node_events(0) == (DOWN, OPEN)
+    assert ledger.node_events(200) == (OPEN,)
+    assert ledger.holdings(0) == (BOUGHT, replace(BOUGHT, start=200, end=300, gpus=None))
+    assert ledger.holdings(250) == (replace(BOUGHT, start=200, end=300, gpus=None),)
+    closed = replace(OPEN, end=260)
+    ledger.save_past([closed], [], 220, 400)
+    assert ledger.node_events(0) == (DOWN, closed)
+    assert ledger.holdings(0) == (BOUGHT,)
+    ledger.save_past([], [], 0, 400)
+    assert ledger.node_events(0) == ledger.holdings(0) == ()
+
+
+def test_what_slurmctld_told_of_stays(ledger: SqlLedger) -> None:
+    live = replace(BOUGHT, id=-8)
+    ledger.save_holdings([live, BOUGHT])
+    ledger.save_past([], [], 0, 400)
+    assert ledger.holdings(0) == (live,)
+    ledger.save_holdings([replace(live, end=150)])
+    assert ledger.holdings(0) == (replace(live, end=150),)
