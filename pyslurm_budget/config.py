@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget import values
-from pyslurm_budget.config_keys import BY_PATH, FRACTIONS, FREE_SECTIONS, KEYS, SECTIONS, TIMES
+from pyslurm_budget.config_keys import BY_PATH, FIXED, FRACTIONS, FREE_SECTIONS, KEYS, SECTIONS, TIMES
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.policy import ClassMap, Policy, PoolRule
 from pyslurm_budget.errors import ConfigError
@@ -134,6 +134,8 @@ def read_config(text: str, source: Path) -> Config:
         rules["pools"] = _pools(document["pools"], source)
     if "fractions" in document.get("gpus", {}):
         rules["fractions"] = _fractions(document["gpus"]["fractions"], source)
+    if "fixed" in document.get("capacity", {}):
+        rules["fixed"] = _fixed(document["capacity"]["fixed"], source)
     config = Config(policy=Policy(**rules), source=source, **_places(found, source.parent))
     _agrees(config, source)
     return config
@@ -232,6 +234,14 @@ def _fractions(value: object, source: Path) -> Mapping[str, Fraction]:
     return MappingProxyType(found)
 
 
+def _fixed(value: object, source: Path) -> Mapping[str, int]:
+    """``pool = 64`` lines."""
+    section = _section(value, FIXED, source)
+    return MappingProxyType(
+        {name: _value(values.whole, gpus, f"{source}: {FIXED}.{name}") for name, gpus in section.items()}
+    )
+
+
 def _agrees(config: Config, source: Path) -> None:
     """Values that are right each by itself, and contradict each other."""
     rules = config.policy
@@ -270,6 +280,8 @@ def effective(config: Config) -> dict[str, object]:
                 shown[f"pools.{rule.name}.{kind}"] = getattr(rule, kind)
     for name, part in config.policy.fractions.items():
         shown[f"{FRACTIONS}.{name}"] = part
+    for name, gpus in config.policy.fixed.items():
+        shown[f"{FIXED}.{name}"] = gpus
     return shown
 
 
@@ -301,6 +313,8 @@ def setting_lines(config: Config) -> list[str]:
         ]
     parts = [f'{_bare(n)} = "{p.numerator}/{p.denominator}"' for n, p in config.policy.fractions.items()]
     lines += ["", f"[{FRACTIONS}]", *parts] if parts else []
+    fixed = [f"{_bare(name)} = {gpus}" for name, gpus in config.policy.fixed.items()]
+    lines += ["", f"[{FIXED}]", *fixed] if fixed else []
     return lines
 
 

@@ -270,5 +270,10 @@ TIMES = (values.duration, _positive)
 BY_PATH = {key.path: key for key in KEYS}
 # Sections whose keys are the site's own names; what stands there is read by `pyslurm_budget.config`.
 FRACTIONS = "gpus.fractions"
-FREE_SECTIONS = ("classes", "pools", FRACTIONS)
-SECTIONS = frozenset(key.path.rpartition(".")[0] for key in KEYS if "." in key.path) | {*FREE_SECTIONS, "gpus"}
+FIXED = "capacity.fixed"
+FREE_SECTIONS = ("classes", "pools", FRACTIONS, FIXED)
+SECTIONS = frozenset(key.path.rpartition(".")[0] for key in KEYS if "." in key.path) | {
+    *FREE_SECTIONS,
+    "gpus",
+    "capacity",
+}

@@ -123,6 +123,17 @@ count where a job holds them and no GPU (`gres/shard` must be in AccountingStora
 the node has anyway, so they add nothing to the capacity. Without `shard` here, a run with shards is reported as
 unknown. GPU-hours in reports stay Slurm's count of devices; the charged GPU-hours beside them are in GPUs.
 
+## Capacity
+
+What a pool could deliver is sampled at every cycle: its GPUs in service (up, not drained; a node that sleeps to save
+power counts). For a cloud, where nodes come and go with the load, that says little; `[capacity.fixed]` says how many
+GPUs a pool counts as at all times, by the name of the pool.
+
+```toml
+[capacity.fixed]
+h100 = 64
+```
+
 ## The budget file
 
 `sbudget budget apply budgets.toml` makes this the tree. One table a budget, flat; `parent` names another one.
@@ -248,6 +259,10 @@ EXAMPLE_END = """
 # [gpus.fractions]
 # "a100_1g.5gb" = "1/7"
 # shard = "1/8"
+
+# GPUs that a pool counts as whatever its nodes do (clouds); a pool that is not named: those in service.
+# [capacity.fixed]
+# h100 = 64
 """
 
 

@@ -48,7 +48,7 @@ def demands(situation: Situation) -> Mapping[tuple[str, str], Demand]:
             pending[pools[0], budget] += count * _rate(situation, job, pools)
     found: dict[tuple[str, str], Demand] = {}
     for key in sorted(running.keys() | pending.keys()):
-        size = int(situation.pools.size(key[0]) * MILLI)
+        size = int(situation.policy.fixed.get(key[0], situation.pools.size(key[0])) * MILLI)
         runs = min(running[key], size)
         waits = min(pending[key], size - runs)
         if runs or waits:

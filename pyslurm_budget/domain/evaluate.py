@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import guard
@@ -36,7 +37,8 @@ class Evaluation:
 def open_books(situation: Situation) -> Books:
     """Books with the window's use and the contracts of everything that runs."""
     pools = situation.pools
-    sizes = {pool: pools.in_service(pool) for pool in pools.members}
+    fixed = situation.policy.fixed
+    sizes = {pool: Fraction(fixed[pool]) if pool in fixed else pools.in_service(pool) for pool in pools.members}
     books = Books(
         situation.tree,
         situation.policy,

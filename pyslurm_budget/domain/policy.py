@@ -64,6 +64,7 @@ class Policy:
     ``breaker_least_gpus``). Work that rightfully gives way does so once a contract, so even a Monday on which every
     run is past its contract comes to 1 and not above; on 64 simulated GPUs a mixed load came to 20 to 29 GPUs in 10
     minutes, such a Monday to 64. Above 1 the same places are emptied again and again, or nobody takes them.
+    ``fixed``: GPUs that a pool counts as whatever is there (a cloud), by pool.
     ``fractions``: parts of a GPU, see :mod:`pyslurm_budget.domain.slices`.
     """
 
@@ -79,6 +80,7 @@ class Policy:
     ceiling_part: Fraction = Fraction(1, 2)
     array_ahead: int = 50
     charge_largest: bool = True
+    fixed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
     run_on_price: Fraction = Fraction(1)
     margin: Fraction = Fraction(5, 100)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import marks
 from pyslurm_budget.domain.budget import BudgetTree
-from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, hours_of, pool_capacity
+from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, fixed_capacity, hours_of, pool_capacity
 from pyslurm_budget.domain.credit import credit_history
 from pyslurm_budget.domain.demand import demands
 from pyslurm_budget.domain.evaluate import open_books
@@ -254,14 +254,15 @@ class Gatherer:
         samples: dict[str, list[HourSample]] = {}
         for s in slices:
             samples.setdefault(s.pool, []).append(HourSample(s.hour, s.gpu_seconds, s.covered, s.gpus))
+        window = {"now": self._snapshot.now, "window": self._policy.window, "hour": self._policy.hour}
         return {
-            pool: pool_capacity(
+            pool: fixed_capacity(self._policy.fixed[pool], **window)
+            if pool in self._policy.fixed
+            else pool_capacity(
                 samples.get(pool, ()),
                 sampled=sampled,
                 outages=outages.get(pool, ()),
-                now=self._snapshot.now,
-                window=self._policy.window,
-                hour=self._policy.hour,
+                **window,
                 size=self._pools.size(pool),
                 in_service=self._past.in_service(pool),
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -84,10 +84,25 @@ def test_slurmdbds_database() -> None:
     assert (config.database_socket, config.database_password_file) == (Path("/run/sock"), HERE.parent / "secret")
 
 
+def test_fixed_capacities_are_by_pool() -> None:
+    config = read("[capacity.fixed]\nh100 = 64\n'my pool' = 0")
+    assert dict(config.policy.fixed) == {"h100": 64, "my pool": 0}
+    again = read("\n".join(setting_lines(replace(config, cluster="alpha"))))
+    assert again.policy.fixed == config.policy.fixed
+    assert effective(config)["capacity.fixed.h100"] == 64
+
+
 def test_every_field_can_be_set() -> None:
     settable = {key.sets for key in KEYS}
     every = {field.name for field in fields(Config)} | {f"policy.{field.name}" for field in fields(Policy)}
-    assert every - settable == {"policy", "source", "policy.classes", "policy.pools", "policy.fractions"}
+    assert every - settable == {
+        "policy",
+        "source",
+        "policy.classes",
+        "policy.pools",
+        "policy.fractions",
+        "policy.fixed",
+    }
     assert settable <= every | {"adopt"}
 
 
@@ -122,6 +137,11 @@ def test_every_field_can_be_set() -> None:
         ("[pools.a]\nflavors = ['x']\n[pools.b]\nflavors = ['x']", ["pools.b.flavors", "x belongs to pool a"]),
         ("[pools.a]\nflavours = ['x']", ["pools.a.flavours", "did you mean flavors?"]),
         ("[pools.a]\nflavors = []", ["pools.a", "neither flavors nor partitions"]),
+        ("[capacity.fixed]\nh100 = '64'", ["capacity.fixed.h100", "found '64'", "whole number"]),
+        ("[capacity.fixed]\nh100 = -1", ["capacity.fixed.h100", "found -1", "whole number"]),
+        ("[capacity.fixed]", ["capacity.fixed", "section with entries"]),
+        ("[capacity]\nfixed = 64", ["capacity.fixed", "section with entries"]),
+        ("[capacity]\nfixd = 64", ["unknown key capacity.fixd", "did you mean capacity.fixed?"]),
         ("[contract]\ndefault = '9h'", ["contract.default is longer than contract.cap"]),
         ("[contract]\nfloor = '9h'", ["contract.floor is longer than contract.cap"]),
         ("[window]\nlength = '4h'", ["contract.cap is longer than window.length"]),

@@ -169,3 +169,12 @@ def test_one_that_was_deleted_early_costs_until_then(site: SimulatedSite) -> Non
     site.start()
     site.run_for(1)
     assert row(site, "nlp")["charged"] == 4000 * (over - begin)
+
+
+def test_a_fixed_capacity_counts_whatever_the_nodes_do(site: SimulatedSite) -> None:
+    """For the allowance and the ceiling of contracts."""
+    site.policy = replace(POLICY, fixed={"a100": 100})
+    site.cluster.fail_node("n1")
+    site.start()
+    site.run_for(HOUR)
+    assert row(site, "nlp")["allowance"] == 1000 * 25 * WEEK
