@@ -63,6 +63,7 @@ class Gatherer:
         self._past = NodePast(ledger, policy, snapshot, self._pools, self._tree)
         self._node_history = history
         self._unsaved: dict[RunKey, RunFacts] = {}
+        self._ended: dict[RunKey, str | None] = {}  # as of this cycle's read
         self._admissions: dict[str, Admission] = {a.ref: a for a in ledger.admissions()}
         if ledger.get(INSTALLED) is None:
             ledger.put(INSTALLED, str(snapshot.now))
@@ -84,8 +85,10 @@ class Gatherer:
 
     def ended(self, key: RunKey) -> str | None:
         """The state in which a run ended; ``None`` if it has not, or is not known."""
-        run = self._ledger.runs_of([key]).get(key)
-        return None if run is None or run.end is None else run.state
+        if key not in self._ended:
+            run = self._ledger.runs_of([key]).get(key)
+            self._ended[key] = None if run is None or run.end is None else run.state
+        return self._ended[key]
 
     def situation(self) -> Situation:
         """Freeze the contracts of new runs, note how those of ended ones ended, and put everything together."""
