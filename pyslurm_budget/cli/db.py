@@ -68,16 +68,18 @@ def verify(context: Context, repair: bool, as_json: bool) -> None:
         told = [{"where": where, "says": says} for where, says in wrong]
         data(json.dumps({"ok": not wrong, "repaired": repair, "looked_at": looked, "wrong": told}, indent=2) + "\n")
     else:
+        found = f"{len(wrong):,} {'thing is' if len(wrong) == 1 else 'things are'} wrong" if wrong else "all is well"
         what = ", ".join(f"{count:,} {name}" for name, count in looked.items())
         counted = "usage was counted anew; " if repair else ""
-        data(f"{counted}{what} looked at: {f'{len(wrong):,} things are wrong' if wrong else 'all is well'}\n")
+        data(f"{counted}{what} looked at: {found}\n")
         data("".join(f"{where}: {says}\n" for where, says in wrong[:SENTENCES]))
         if len(wrong) > SENTENCES:
             data(f"... and {len(wrong) - SENTENCES:,} more; --json lists them all\n")
     if wrong:
         usage = sum(where == "usage" for where, _ in wrong)
         advice = "; `sbudget db verify --repair` counts usage anew" if usage and not repair else ""
-        raise InconsistentError(f"the ledger is not as it must be in {len(wrong):,} places{advice}")
+        places = "1 place" if len(wrong) == 1 else f"{len(wrong):,} places"
+        raise InconsistentError(f"the ledger is not as it must be in {places}{advice}")
 
 
 db.add_command(archive)

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, func, select
 
 from pyslurm_budget.errors import ArchiveError
-from pyslurm_budget.ledger import rows, tables
+from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.decisions import OPEN
-from pyslurm_budget.ledger.rows import digest_of
+from pyslurm_budget.ledger.rows import digest_of_runs
 from pyslurm_budget.ledger.runs import Facts
 from pyslurm_budget.service.archive import ARCHIVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection
 
-    from pyslurm_budget.service.ports import RunFacts
+    from pyslurm_budget.service.archive import Row
 
 AT_ONCE = 5000
 
@@ -39,21 +39,17 @@ class Archives(Facts):
             found: int | None = connection.execute(query if since is None else query.where(c.end >= since)).scalar()
         return found
 
-    def runs_ended(self, begin: int, end: int) -> Iterator[RunFacts]:
-        """Runs that ended in [begin, end), in the order of their ends, read as they are asked for."""
+    def runs_ended(self, begin: int, end: int) -> Iterator[Row]:
+        """Rows of the runs that ended in [begin, end), in the order of their ends, read as they are asked for."""
         with self._read() as connection:
             yield from self._ended(connection, begin, end)
 
-    def _ended(self, connection: Connection, begin: int, end: int) -> Iterator[RunFacts]:
+    def _ended(self, connection: Connection, begin: int, end: int) -> Iterator[Row]:
         c = tables.run.c
         query = select(tables.run).where(c.cluster == self._cluster, c.end >= begin, c.end < end)
         ordered = query.order_by(c.end, c.job_id, c.submit).execution_options(yield_per=AT_ONCE)
         with connection.execute(ordered) as found:
-            yield from map(rows.run_of, found)
-
-    def digest(self, runs: Iterable[RunFacts]) -> str:
-        """The digest by which runs here and in a file are compared."""
-        return digest_of(self._cluster, runs)
+            yield from map(dict, found.mappings())
 
     def oldest_open(self) -> tuple[int, str] | None:
         """When the oldest business that is not finished began, and what it is: a run without an end, a contract
@@ -80,7 +76,7 @@ class Archives(Facts):
                 found.append((int(first[0]), f"{what} {first[1]}"))
         return min(found, default=None)
 
-    def delete_runs(self, begin: int, end: int, digest: str, written: Callable[[RunFacts], RunFacts]) -> int:
+    def delete_runs(self, begin: int, end: int, digest: str, written: Callable[[Row], Row]) -> int:
         """Delete the runs that ended in [begin, end), which must be those of the digest once ``written`` was applied,
         and note it, in one transaction; their usage by hour stays. Returns how many they were. Raises ArchiveError,
         and deletes nothing, where they are others or something that began before ``end`` is not finished."""
@@ -89,7 +85,7 @@ class Archives(Facts):
             oldest = self._oldest_open(connection)
             if oldest is not None and oldest[0] < end:
                 raise ArchiveError(f"nothing was deleted: {oldest[1]}, which is not finished, began before that")
-            if digest_of(self._cluster, map(written, self._ended(connection, begin, end))) != digest:
+            if digest_of_runs(map(written, self._ended(connection, begin, end))) != digest:
                 raise ArchiveError("nothing was deleted: the runs changed while they were archived; do it again")
             mine = (c.cluster == self._cluster, c.end >= begin, c.end < end)
             gone = connection.execute(delete(tables.run).where(*mine)).rowcount

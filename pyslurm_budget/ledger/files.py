@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
@@ -23,17 +22,15 @@ from sqlalchemy import BigInteger
 from pyslurm_budget.domain.pseudonym import is_pseudonym
 from pyslurm_budget.errors import ArchiveError
 from pyslurm_budget.ledger import tables
-from pyslurm_budget.ledger.rows import digest_of_rows, run_row
+from pyslurm_budget.ledger.rows import digest_of_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from pyslurm_budget.service.archive import Month
-    from pyslurm_budget.service.ports import RunFacts
+    from pyslurm_budget.service.archive import Month, Row
 
 AT_ONCE = 20_000
-Row = Mapping[str, Any]
 
 
 class Folder:
@@ -74,19 +71,23 @@ class Folder:
         """Whether there is a file of the month."""
         return self.file(month).exists()
 
-    def write(self, month: Month, runs: Iterable[RunFacts]) -> None:
+    def write(self, month: Month, runs: Iterable[Row]) -> None:
         """Put the runs in the place of the month's file; raises ArchiveError."""
         with (
             self._replaced(self.file(month)) as file,
             parquet.ParquetWriter(file, _SCHEMA, compression="zstd") as new,
         ):
             rest = iter(runs)
-            while batch := [run_row(self._cluster, run) for run in islice(rest, AT_ONCE)]:
+            while batch := list(islice(rest, AT_ONCE)):
                 new.write_table(pa.Table.from_pylist(batch, schema=_SCHEMA))
 
     def digest(self, month: Month) -> str:
         """The digest of the runs in the month's file, all of it read back; raises ArchiveError."""
-        return digest_of_rows(self._rows(month))
+        return digest_of_runs(self._rows(month))
+
+    def digest_of(self, runs: Iterable[Row]) -> str:
+        """The digest of these runs, to compare with."""
+        return digest_of_runs(runs)
 
     def describe(self, month: Month) -> dict[str, Any]:
         """Write beside the month's file what is in it, unless that says so already; returns it."""

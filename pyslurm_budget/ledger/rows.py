@@ -57,18 +57,13 @@ def run_of(row: Row[Any]) -> RunFacts:
     )
 
 
-def digest_of_rows(found: Iterable[Mapping[str, Any]]) -> str:
+def digest_of_runs(found: Iterable[Mapping[str, Any]]) -> str:
     """SHA-256 over rows of runs, in their order; a column that a row does not have counts as empty."""
     names = tables.run.c.keys()
     digest = hashlib.sha256()
     for row in found:
         digest.update(json.dumps([row.get(name) for name in names]).encode())
     return digest.hexdigest()
-
-
-def digest_of(cluster: str, runs: Iterable[RunFacts]) -> str:
-    """The same over runs."""
-    return digest_of_rows(run_row(cluster, run) for run in runs)
 
 
 _CONTRACT_PLAIN = (

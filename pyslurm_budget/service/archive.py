@@ -18,9 +18,11 @@ from pyslurm_budget.errors import ArchiveError, StaleDataError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pyslurm_budget.service.ports import RunFacts, SyncState
+    from pyslurm_budget.service.ports import SyncState
     from pyslurm_budget.service.zones import Zone
 
+# A run as it stands in the ledger: values by the name of their column.
+Row = dict[str, Any]
 DAY = 24 * 3600
 # Name of the ledger's value: runs that ended before this moment are in archived files alone.
 ARCHIVED = "archived-until"
@@ -47,16 +49,13 @@ class ArchiveLedger(Protocol):
     def next_end(self, since: int | None) -> int | None:
         """The first end of a run, or the first from a moment on."""
 
-    def runs_ended(self, begin: int, end: int) -> Iterator[RunFacts]:
-        """Runs that ended in [begin, end), always in the same order."""
+    def runs_ended(self, begin: int, end: int) -> Iterator[Row]:
+        """The runs that ended in [begin, end), always in the same order."""
 
     def oldest_open(self) -> tuple[int, str] | None:
         """When the oldest business that is not finished began, and what it is."""
 
-    def digest(self, runs: Iterable[RunFacts]) -> str:
-        """The digest by which runs here and in a file are compared."""
-
-    def delete_runs(self, begin: int, end: int, digest: str, written: Callable[[RunFacts], RunFacts]) -> int:
+    def delete_runs(self, begin: int, end: int, digest: str, written: Callable[[Row], Row]) -> int:
         """Delete the runs that ended in [begin, end) and have the digest once ``written`` was applied to each."""
 
 
@@ -69,11 +68,14 @@ class ArchiveFolder(Protocol):
     def has(self, month: Month) -> bool:
         """Whether there is a file of the month."""
 
-    def write(self, month: Month, runs: Iterable[RunFacts]) -> None:
+    def write(self, month: Month, runs: Iterable[Row]) -> None:
         """Put the runs in the place of the month's file."""
 
     def digest(self, month: Month) -> str:
         """The digest of what is in the month's file."""
+
+    def digest_of(self, runs: Iterable[Row]) -> str:
+        """The digest of these runs, to compare with."""
 
     def describe(self, month: Month) -> dict[str, Any]:
         """Write beside the file what is in it, unless that is there, and return it."""
@@ -153,19 +155,19 @@ class Archive:
         return min(found)
 
     def _is_same(self, month: Month) -> bool:
-        return self._folder.digest(month) == self._ledger.digest(self._runs(month))
+        return self._folder.digest(month) == self._folder.digest_of(self._runs(month))
 
-    def _runs(self, month: Month) -> Iterator[RunFacts]:
+    def _runs(self, month: Month) -> Iterator[Row]:
         return map(self._written(month), self._ledger.runs_ended(month.begin, month.end))
 
-    def _written(self, month: Month) -> Callable[[RunFacts], RunFacts]:
+    def _written(self, month: Month) -> Callable[[Row], Row]:
         names = self._names
         if names is None or month.end > names.before:
             return _as_it_is
-        return lambda run: replace(run, user=pseudonym(names.key, run.user))
+        return lambda run: run | {"user": pseudonym(names.key, run["user"])}
 
 
-def _as_it_is(run: RunFacts) -> RunFacts:
+def _as_it_is(run: Row) -> Row:
     return run
 
 

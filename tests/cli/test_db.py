@@ -178,6 +178,17 @@ def test_reports_say_that_runs_are_in_files_only(config: Path) -> None:
     assert "archive" not in sbudget(*words[:4], "-S", "2025-11-01", "-E", "2026-12-01").err
 
 
+def test_the_examples_of_the_guide(config: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "howto" / "archive.md").read_text(encoding="utf-8")
+    assert f"$ sbudget db verify\n{call(config, 'verify').out}" in guide
+    assert f"$ sbudget db archive archive\n{into(config).out}" in guide
+    said = (config.parent / "archive" / "runs-2025-10.json").read_text()
+    for line in said.splitlines():
+        assert line in guide or '"sha256"' in line or '"bytes"' in line
+    said = into(config, "--delete")
+    assert f"$ sbudget db archive archive --delete\n{said.out}{said.err}" in guide
+
+
 def test_a_file_of_other_runs_is_left_alone(config: Path) -> None:
     into(config)
     before = files(config)
