@@ -334,6 +334,15 @@ def test_pseudonyms_in_the_ledger_change_names_and_no_sums(
     assert standby.verify_usage()[1] == ()  # it knew groups that are gone
 
 
+def test_a_process_that_knew_groups_which_are_gone(opened: Callable[[str], SqlLedger]) -> None:
+    cluster = new_cluster()
+    ledger, standby = opened(cluster), opened(cluster)
+    stored(standby, [ended(1, NOVEMBER)])
+    assert ledger.pseudonymise(DECEMBER)["usage_group"] == 1
+    stored(standby, [ended(2, DECEMBER)])
+    assert ledger.verify(NOW)[1] == ()
+
+
 def test_contracts_and_actions_of_old_runs(ledger: SqlLedger) -> None:
     stored(ledger, [ended(1, NOVEMBER - 1), ended(2, NOVEMBER), run(3, start=5)])
     done = [contract(n, user="alice", outcome="kept") for n in (1, 2, 4)]
