@@ -131,7 +131,7 @@ def _held(
     c = tables.run.c
     start, end = _number(query.start), _number(query.end)
     till = _till(query)
-    keys = [_key(name, query).label(f"k{i}") for i, name in enumerate(query.by)]
+    keys = [_key(name).label(f"k{i}") for i, name in enumerate(query.by)]
     lo = case((c.start > start, c.start), else_=start)
     hi = case((till < end, till), else_=end)
     backed = case((tables.run.c.charged_as == str(WorkClass.BACKED), _number(1)), else_=_number(0))
@@ -140,7 +140,7 @@ def _held(
     mine = select(*columns).where(c.cluster == cluster, *(() if which is None else (which,)))
     for name, wanted in (("account", query.accounts), ("user", query.users)):
         if wanted:
-            mine = mine.where(_key(name, query).in_(wanted))
+            mine = mine.where(_key(name).in_(wanted))
     ended = mine.where(c.end > start)
     if longest is not None:
         ended = ended.where(c.start > start - longest, c.start < end)
@@ -160,7 +160,7 @@ def _till(query: UsageQuery) -> Number:
     return case(*ways, else_=until)
 
 
-def _key(name: str, query: UsageQuery) -> ColumnElement[str]:
+def _key(name: str) -> ColumnElement[str]:
     c = tables.run.c
     if name == "class":
         return tables.run.c.charged_as

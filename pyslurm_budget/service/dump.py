@@ -84,14 +84,15 @@ def _facts(batch: Iterable[RunRecord], maker: FactMaker, counts: DumpCounts) -> 
             counts.without_gpus += 1
         elif fact.key in found:
             counts.twice += 1
-            found[fact.key] = max(found[fact.key], fact, key=_length)
+            found[fact.key] = max(found[fact.key], fact, key=_knows)
         else:
             found[fact.key] = fact
     return found
 
 
-def _length(fact: RunFacts) -> int:
-    return (_EVER if fact.end is None else fact.end) - (fact.start or 0)
+def _knows(fact: RunFacts) -> tuple[bool, int]:
+    """Which of two rows of one run is believed: the one that says how it ended, else the one that saw it longer."""
+    return fact.state not in _RUNNING, (_EVER if fact.end is None else fact.end) - (fact.start or 0)
 
 
 def _news(facts: dict[RunKey, RunFacts], ledger: Ledger, counts: DumpCounts) -> Iterator[RunFacts]:
@@ -117,8 +118,12 @@ def _span(facts: Iterable[RunFacts]) -> tuple[int, int]:
 
 
 def _is_older(fact: RunFacts, before: RunFacts) -> bool:
-    """Whether the ledger knows more: the dump saw the run still running, the ledger later, or still open."""
-    return fact.state in _RUNNING and (before.end is None or (fact.end is not None and before.end >= fact.end))
+    """Whether the ledger knows more: the dump saw the run still running, the ledger how it ended, or later, or it is
+    still open."""
+    if fact.state not in _RUNNING:
+        return False
+    ended = before.state not in _RUNNING or before.end is None
+    return ended or (fact.end is not None and before.end is not None and before.end >= fact.end)
 
 
 def _brought_up(before: RunFacts, fact: RunFacts) -> RunFacts:

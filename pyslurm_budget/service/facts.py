@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
@@ -23,9 +23,22 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.domain.pool import PoolMap
 
+MANY = 20_000
 LIVE = (JobState.RUNNING, JobState.SUSPENDED)
 NO_GPUS_ACCOUNTED = "GPUs were asked for, but AllocTRES has none (is gres/gpu in AccountingStorageTRES?)"
 NO_FRACTION = "it held shards of GPUs, and nobody says how much one is (shard in [gpus.fractions])"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a run held: pool and flavor (of the first part), raw GPUs (``None``: unknown, and why), rate, parts."""
+
+    pool: str | None
+    flavor: str | None
+    gpus: int | None
+    rate: int
+    unknown: str | None
+    parts: tuple[RunPart, ...]
 
 
 @dataclass(frozen=True)
@@ -36,77 +49,97 @@ class FactMaker:
     tree: BudgetTree
     snapshot: Snapshot
     pools: PoolMap
+    _budgets: dict[str, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _seen: dict[tuple[tuple[str, ...], int], tuple[Tres, Held]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def from_record(self, record: RunRecord, shadow: WorkClass) -> RunFacts | None:
-        """Facts of an accounting row; ``None`` for one that never started or holds nothing of a pool."""
+    def from_record(self, record: RunRecord, shadow: WorkClass | None = None) -> RunFacts | None:
+        """Facts of an accounting row; ``None`` for one that never started or holds nothing of a pool. Without a
+        ``shadow`` class it is that of the row's QOS."""
         if record.start is None:
             return None
-        pool, flavor = self._pool(record.nodes, record.tres)
-        unknown = self._unknown(record.tres)
-        if pool is None and unknown is None:
+        held = self._held(record.nodes, record.tres)
+        if held.pool is None and held.unknown is None:
             return None
-        rate = self._rate(record.nodes, record.tres)
+        work_class = self.class_of(record.qos)
         return RunFacts(
             key=record.key,
             job_ref=record.job_ref,
             account=record.account,
             user=record.user,
             qos=record.qos,
-            budget=self.tree.budget_of(record.account, self.snapshot.parents),
-            pool=pool,
+            budget=self._budget(record.account),
+            pool=held.pool,
             state=record.state,
             start=record.start,
             end=record.end,
             suspended=record.suspended,
-            gpus=None if unknown else record.tres.gpus,
-            rate=rate,
-            work_class=self.class_of(record.qos),
-            shadow=shadow,
-            unknown=unknown,
+            gpus=held.gpus,
+            rate=held.rate,
+            work_class=work_class,
+            shadow=shadow or work_class,
+            unknown=held.unknown,
             time_limit=record.time_limit,
             nodes=record.nodes,
-            gpu_type=flavor,
+            gpu_type=held.flavor,
             partition=record.partition or None,
-            charged_as=self.class_of(record.qos),
-            parts=self._parts(record.tres, rate),
+            charged_as=work_class,
+            parts=held.parts,
         )
 
     def from_job(self, job: Job, shadow: WorkClass) -> RunFacts | None:
         """Facts of a live run that accounting does not show yet."""
         nodes = tuple(share.node for share in job.allocation)
-        pool, flavor = self._pool(nodes, job.held_tres)
-        if job.start is None or pool is None:
+        held = self._held(nodes, job.held_tres)
+        if job.start is None or held.pool is None:
             return None
-        rate = self._rate(nodes, job.held_tres)
-        unknown = self._unknown(job.held_tres)
         return RunFacts(
             key=job.key,
             job_ref=job.ref,
             account=job.account,
             user=job.user,
             qos=job.qos,
-            budget=self.tree.budget_of(job.account, self.snapshot.parents),
-            pool=pool,
+            budget=self._budget(job.account),
+            pool=held.pool,
             state=str(job.state),
             start=job.start,
             end=None,
             suspended=0,
-            gpus=None if unknown else job.held_tres.gpus,
-            rate=rate,
+            gpus=held.gpus,
+            rate=held.rate,
             work_class=self.class_of(job.qos),
             shadow=shadow,
-            unknown=unknown,
+            unknown=held.unknown,
             time_limit=job.time_limit,
             nodes=nodes,
-            gpu_type=flavor,
+            gpu_type=held.flavor,
             partition=job.partitions[0] if job.partitions else None,
             charged_as=self.class_of(job.qos),
-            parts=self._parts(job.held_tres, rate),
+            parts=held.parts,
         )
 
     def class_of(self, qos: str) -> WorkClass:
         """Spare if its QOS is a spare one, else backed: what holds GPUs and cannot be preempted is charged."""
         return WorkClass.SPARE if self.policy.classes.is_spare(qos) else WorkClass.BACKED
+
+    def _budget(self, account: str) -> str | None:
+        if account not in self._budgets:
+            self._budgets[account] = self.tree.budget_of(account, self.snapshot.parents)
+        return self._budgets[account]
+
+    def _held(self, nodes: tuple[str, ...], tres: Tres) -> Held:
+        """What a run held; the same nodes and TRES (the same object: readers keep those that repeat) come often."""
+        known = self._seen.get((nodes, id(tres)))
+        if known is not None and known[0] is tres:
+            return known[1]
+        pool, flavor = self._pool(nodes, tres)
+        unknown, rate = self._unknown(tres), self._rate(nodes, tres)
+        found = Held(pool, flavor, None if unknown else tres.gpus, rate, unknown, self._parts(nodes, tres, rate))
+        if len(self._seen) >= MANY:
+            self._seen.clear()
+        self._seen[nodes, id(tres)] = tres, found
+        return found
 
     def _pool(self, nodes: tuple[str, ...], tres: Tres) -> tuple[str | None, str | None]:
         """Pool and flavor of a run: by the nodes that it ran on, else by the typed entry of its TRES."""
@@ -124,18 +157,26 @@ class FactMaker:
         shards = tres.shards and not tres.gpus and SHARD not in self.pools.fractions
         return NO_FRACTION if shards else None
 
-    def _parts(self, tres: Tres, rate: int) -> tuple[RunPart, ...]:
-        """The parts of a run with GPUs of several types; its charge is split by GPUs, the rest is the first's."""
-        held = sorted((kind, count) for kind, count in tres.gpus_by_type.items() if count)
-        if len(held) < 2 or sum(count for _, count in held) != tres.gpus:
+    def _parts(self, nodes: tuple[str, ...], tres: Tres, rate: int) -> tuple[RunPart, ...]:
+        """The parts of a run with GPUs of several types (those without one are of none); its charge is split by GPUs,
+        the rest is the first's."""
+        held: list[tuple[str | None, int]] = sorted((kind, n) for kind, n in tres.gpus_by_type.items() if n)
+        rest = (tres.gpus or 0) - sum(count for _, count in held)
+        if rest < 0 or len(held) < 2:
             return ()
+        if rest:
+            held.append((None, rest))
         gpus = [count * part(self.pools.fractions, kind) for kind, count in held]
         rates = [int(rate * some / sum(gpus)) for some in gpus]
         rates[0] += rate - sum(rates)
         return tuple(
-            RunPart(self.pools.pool_of_flavor(kind), kind, count, some)
+            RunPart(self._pool_of(kind, nodes), kind, count, some)
             for (kind, count), some in zip(held, rates, strict=True)
         )
+
+    def _pool_of(self, kind: str | None, nodes: tuple[str, ...]) -> str:
+        by_nodes = self.pools.of_nodes(nodes) if kind is None else None
+        return by_nodes or self.pools.pool_of_flavor(kind)
 
     def _rate(self, nodes: tuple[str, ...], tres: Tres) -> int:
         """Charged GPUs in thousandths: by the largest part of the nodes, where they are known."""
@@ -235,7 +276,7 @@ def uses_of(run: RunFacts, *, enforcing: bool, live: bool, now: int, run_on: Fra
     the contract. A row that stays open while slurmctld has no such run counts to its time limit at most."""
     end = run.charged_to
     if end is None and not live and run.time_limit is not None and run.start is not None:
-        limit = run.start + run.time_limit
+        limit = run.start + run.time_limit + run.suspended
         end = limit if limit < now else None
     found: list[Use] = []
     for piece in pieces(run, now if end is None else end, run.work_class if enforcing else run.shadow):

@@ -57,7 +57,7 @@ class Sync:
         rows = self.accounting.runs(begin, self.now + DAY)
         while batch := list(islice(rows, BATCH)):
             seen += len(batch)
-            facts = [f for record in batch if (f := self.maker.from_record(record, WorkClass.BACKED)) is not None]
+            facts = [f for record in batch if (f := self.maker.from_record(record)) is not None]
             read.update(fact.key for fact in facts if fact.key in live)
             changed += self.ledger.save_runs(self._sorted(facts, unseen))
         if not seen:
@@ -104,7 +104,7 @@ class Sync:
         missing = [job for key, job in live.items() if key not in read]
         known = self.ledger.runs_of(job.key for job in missing)
         open_still = [job for job in missing if job.key not in known or known[job.key].end is None]
-        facts = [self.maker.from_job(job, WorkClass.BACKED) for job in open_still]
+        facts = [self.maker.from_job(job, self.maker.class_of(job.qos)) for job in open_still]
         return [fact for fact in facts if fact is not None]
 
     def _since(self, live: frozenset[RunKey]) -> tuple[int, bool]:
@@ -121,7 +121,7 @@ class Sync:
         """The facts with the class that counts; those whose shadow class is not known yet go to the unseen."""
         facts = list(facts)
         if self.mode is Mode.ENFORCE:
-            return [replace(fact, shadow=fact.work_class, charged_as=fact.work_class) for fact in facts]
+            return facts
         known = self.ledger.runs_of(fact.key for fact in facts)
         found: list[RunFacts] = []
         for fact in facts:

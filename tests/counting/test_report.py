@@ -83,7 +83,6 @@ def test_what_still_runs_counts_until_it_was_loaded(
     assert {keys: row["gpu_hours"] for keys, row in found.items()} == {("lab",): 3 * 24}
 
 
-@pytest.mark.xfail(strict=True, reason="GPUs without a type are reported under the type of the others")
 def test_a_run_with_gpus_of_two_types_is_split(site: Site) -> None:
     """Also where some of its GPUs have no type in accounting, as none was asked for."""
     cluster = f"c{next(_numbers)}"
