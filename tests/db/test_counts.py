@@ -44,16 +44,21 @@ def test_demand_adds_up_by_hour_and_budget(ledger: SqlLedger) -> None:
 
 
 def test_samples_that_two_add_at_once_are_not_lost(opened: Callable[[str], SqlLedger]) -> None:
+    """Neither amounts nor what is covered."""
     cluster = new_cluster()
     ledgers = [opened(cluster), opened(cluster)]
 
-    def add(ledger: SqlLedger) -> None:
-        for _ in range(20):
-            ledger.add_samples([CapacitySlice("a", 0, 3, 1, 1)], [DemandSlice("a", "b", 0, 2, 1, 1)], 5, 5)
+    def add(which: int) -> None:
+        for i in range(which, 80, 4):
+            ledgers[which // 2].add_samples(
+                [CapacitySlice("a", 0, 3, 1, 1)], [DemandSlice("a", "b", 0, 2, 1, 1)], i, i + 1
+            )
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(add, ledgers))
-    assert ledgers[0].capacity(0) == ((CapacitySlice("a", 0, 120, 40, 1),), ((5, 5),))
+        list(pool.map(add, (0, 2)))
+    slices, covered = ledgers[0].capacity(0)
+    assert slices == (CapacitySlice("a", 0, 120, 40, 1),)
+    assert sorted(covered) == [(i, i + 1) for i in range(0, 80, 2)]
     assert ledgers[0].demand(0, 1) == (DemandSlice("a", "b", 0, 80, 40, 40),)
 
 

@@ -178,3 +178,33 @@ def test_a_fixed_capacity_counts_whatever_the_nodes_do(site: SimulatedSite) -> N
     site.start()
     site.run_for(HOUR)
     assert row(site, "nlp")["allowance"] == 1000 * 25 * WEEK
+
+
+def test_a_node_failure_is_credited_in_the_next_cycle_and_once(site: SimulatedSite) -> None:
+    """Contracts of 1,000 s: a run that fails after 2,500 s has lost 500 s, and pays for the rest."""
+    site.start()
+    site.run_for(1)
+    ref = site.cluster.submit(job(gpus=4, work=9000, comment="min-runtime=1000s"))
+    site.cluster.run_for(1)
+    (live,) = [j for j in site.cluster.jobs() if j.ref == ref]
+    assert live.start is not None
+    site.run_for(live.start + 2500 - site.cluster.now)
+    site.cluster.fail_node(live.allocation[0].node)
+    site.cluster.drain("n1")
+    for _ in range(2):
+        site.run_for(600)
+        (entry,) = site.ledger.entries_of([live.key])
+        assert (entry.kind, entry.amount, entry.end) == ("credit", 4000 * 500, live.start + 2500)
+        again = [r for r in site.ledger.runs_of_job(ref) if r.key != live.key and r.start is not None]
+        seen = json.loads(site.published.state or "")["as_of"]
+        assert row(site, "nlp")["charged"] == 4000 * (2000 + sum(seen - (r.start or 0) for r in again))
+
+
+def test_the_ceiling_of_contracts_is_a_part_of_the_fixed_capacity(site: SimulatedSite) -> None:
+    """Of two GPUs at most three quarters may be under contract for a budget of a quarter: no job of two GPUs."""
+    site.policy = replace(POLICY, fixed={"a100": 2}, ceiling_part=Fraction(0))
+    site.cluster.submit(job(gpus=2, work=60))
+    site.start()
+    site.run_for(1)
+    (judged,) = site.ledger.admissions()
+    assert (judged.reason.code, judged.reason.numbers["left"]) == ("not-admitted-ceiling", 1500)
