@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
 from pyslurm_budget.domain.holding import without
-from pyslurm_budget.domain.model import WorkClass
+from pyslurm_budget.domain.model import Tres, WorkClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,7 +92,8 @@ def _by_node(holding: Holding, pools: PoolMap) -> dict[str, int]:
     total = sum(whole.values())
     wanted = total
     if holding.cpus is not None:
-        wanted = min(total, shape.charge((holding.gpus or 0) * 1000, holding.cpus, 0))
+        gpus = pools.held(Tres(gpus=holding.gpus or 0), nodes)
+        wanted = min(total, shape.charge(gpus, holding.cpus, 0))
     found: dict[str, int] = {}
     upto = given = 0
     for name, rate in whole.items():

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from pyslurm_budget.config import read_config, setting_lines
 from pyslurm_budget.domain.capacity import pool_capacity
 from pyslurm_budget.domain.carry import Carry
+from pyslurm_budget.domain.holding import Holding
+from pyslurm_budget.domain.idle import idle_uses
 from pyslurm_budget.domain.model import Job, JobState, Mode, Node, Request, RunKey, RunRecord, Tres, WorkClass
 from pyslurm_budget.domain.policy import Policy, PoolRule
 from pyslurm_budget.domain.slices import asked, held, of_node, thousandths
@@ -207,6 +209,18 @@ def test_shards_of_which_nobody_says_how_much_they_are_are_unknown() -> None:
     live = maker().from_job(replace(job, allocation=()), WorkClass.BACKED)
     assert live is not None
     assert (live.gpus, live.rate, live.unknown) == (0, 500, None)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cpus", "rate"),
+    [(2, 1, 286), (28, 1, 4000), (1, 28, 2000), (1, 56, 4000), (None, None, 4000)],
+)
+def test_a_reservation_of_slices_charges_its_idle_part_as_slices(
+    gpus: int | None, cpus: int | None, rate: int
+) -> None:
+    held = Holding(1, "course", NOW - 60, NOW, ("red",), (), ("n1",), gpus, cpus)
+    (use,) = idle_uses([held], [], pool_map([sliced()], RULES), lambda account: account, lambda a, b: a == b)
+    assert (use.rate, use.pool, use.budget) == (rate, "a100", "red")
 
 
 # What Slurm prints
