@@ -45,12 +45,12 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield Site(tmp_path_factory.mktemp("report"), request.param)
 
 
-@settings(quick, max_examples=10)
+@settings(quick, max_examples=20)
 @given(data=st.data(), night=st.sampled_from(NIGHTS), by=BY)
 def test_any_report_is_what_was_counted(
     site: Site, data: st.DataObject, night: tuple[str, int], by: tuple[str, ...]
 ) -> None:
-    """Around a night in which clocks change, days and months of the zone; what did not run in the spare QOS is charged,
+    """Around a night in which clocks change, days and months of the zone; what ran in no spare QOS is charged,
     whatever the site's mode is now."""
     zone, change = night
     history: History = data.draw(histories(begin=change - 300_000, span=300_000))
