@@ -1,4 +1,4 @@
-"""How the tests are spread over processes: what needs a real cluster stays in one, since only one can be alone with it."""
+"""How the tests are spread over processes: those of real clusters stay in one, so that only one cluster is up."""
 
 from __future__ import annotations
 
