@@ -142,8 +142,12 @@ class Rollup(Base):
         if edges:
             step = 30 * DAY
             first = min(edges) - min(edges) % DAY
-            for begin in range(first if since is None else max(first, since), max(edges) + 1, step):
-                yield begin, begin + step
+            begin = first if since is None else max(first, since)
+            while begin <= max(edges):
+                # At a whole day: a day's cell and all the runs in it must be in one period.
+                end = begin - begin % DAY + step
+                yield begin, end
+                begin = end
 
     def _kept(self, connection: Connection, names: Mapping[int, Group], begin: int, end: int) -> dict[Address, Cell]:
         t = tables.usage_hour

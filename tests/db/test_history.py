@@ -15,6 +15,7 @@ from sqlalchemy import text
 from pyslurm_budget.domain.model import RunKey, WorkClass
 from pyslurm_budget.ledger import migrate, tables
 from pyslurm_budget.ledger.engine import open_engine, transaction
+from pyslurm_budget.ledger.rollup import ARCHIVED
 from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.service.ports import RunFacts, RunPart
 from tests.db import made, strategies
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HOUR = 3600
+DAY = 86400
 T0 = 1_700_000_000 - 800  # a whole hour
 STARTS = st.integers(-30, 30).map(lambda n: T0 + n * 600) | st.integers(T0 - 20_000, T0 + 20_000)
 LENGTHS = st.integers(0, 30).map(lambda n: n * 600) | st.integers(0, 200_000)
@@ -186,4 +188,17 @@ def test_an_upgrade_counts_the_runs_that_are_there(empty: str) -> None:
         WorkClass.SPARE: (4000 * HOUR,),
         WorkClass.BACKED: (4000 * 3 * HOUR,),
     }
+    ledger.close()
+
+
+def test_what_was_deleted_ends_within_a_day(database: str) -> None:
+    """Months of a zone do not end with a UTC day: no run may be outside the period that its day's cell is in."""
+    ledger = SqlLedger(database, "zoned")
+    archived = T0 - T0 % DAY + 82_800  # 23:00 UTC
+    ledger.put(ARCHIVED, str(archived))
+    start = archived + 30 * DAY + 600
+    ledger.save_runs([made.run(7, start - 5, start=start, end=start + 1, state="COMPLETED")], made.STATE)
+    assert ledger.verify_usage() == (2, ())
+    ledger.rebuild_usage()
+    assert ledger.verify_usage() == (2, ())
     ledger.close()
