@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from pyslurm_budget.domain.model import RunKey
-    from pyslurm_budget.service.ports import ContractFacts, RunFacts
+    from pyslurm_budget.service.ports import ContractFacts, News, RunFacts
 
 SOURCE = "accounting"
 MOST_DIGITS = 18  # of a job id that is looked for: more do not fit into BIGINT
@@ -29,10 +29,14 @@ MOST_DIGITS = 18  # of a job id that is looked for: more do not fit into BIGINT
 ALIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STOPPED"})
 
 
+def _all_of_it(_before: RunFacts | None, given: RunFacts) -> RunFacts:
+    return given
+
+
 class Facts(Histories):
     """The part of the ledger that says what happened."""
 
-    def save_runs(self, runs: Iterable[RunFacts], state: SyncState | None = None) -> int:
+    def save_runs(self, runs: Iterable[RunFacts], state: SyncState | None = None, news: News = _all_of_it) -> int:
         """See :class:`pyslurm_budget.service.ports.Ledger`.
 
         The newest read wins: late and repaired rows replace what was known, since history in slurmdbd is not
@@ -44,12 +48,18 @@ class Facts(Histories):
         """
         amounts = Amounts()
         with self._changing_runs() as connection:
-            changed = sum(self._save_chunk(connection, chunk, amounts) for chunk in chunks(runs))
+            changed = sum(self._save_chunk(connection, chunk, amounts, news) for chunk in chunks(runs))
             self._add_amounts(connection, amounts)
             if state is not None:
-                values = {"watermark": state.watermark, "as_of": state.as_of, "complete": state.complete}
-                upsert(connection, tables.sync, [{"cluster": self._cluster, "source": SOURCE, **values}])
+                self._save_state(connection, state)
         return changed
+
+    def _save_state(self, connection: Connection, state: SyncState) -> None:
+        """A state that is not complete is only one where nothing better is known."""
+        before = self._state(connection)
+        if state.complete or before is None or not before.complete:
+            values = {"watermark": state.watermark, "as_of": state.as_of, "complete": state.complete}
+            upsert(connection, tables.sync, [{"cluster": self._cluster, "source": SOURCE, **values}])
 
     @contextmanager
     def _changing_runs(self) -> Iterator[Connection]:
@@ -62,14 +72,17 @@ class Facts(Histories):
             self._groups.clear()  # ids of groups that were made in it are gone with it
             raise
 
-    def _save_chunk(self, connection: Connection, runs: list[RunFacts], amounts: Amounts) -> int:
+    def _save_chunk(self, connection: Connection, runs: list[RunFacts], amounts: Amounts, news: News) -> int:
         known = self._known(connection, [run.key for run in runs])
         new = [run for run in runs if run.key not in known]
         archived = self._archived(connection) if new else None
         ends = self._contracts(connection, [run.key for run in new]) if new else {}
         after = dict(known)
-        for run in runs:
-            before = after.get(run.key)
+        for given in runs:
+            before = after.get(given.key)
+            run = news(before, given)
+            if run is None:
+                continue
             if before is not None:
                 after[run.key] = _merged(before, run)
             elif archived is None or run.end is None or run.end >= archived:
@@ -108,9 +121,12 @@ class Facts(Histories):
 
     def sync_state(self) -> SyncState | None:
         """State of the last complete read."""
-        t = tables.sync
         with self._read() as connection:
-            row = connection.execute(select(t).where(t.c.cluster == self._cluster, t.c.source == SOURCE)).first()
+            return self._state(connection)
+
+    def _state(self, connection: Connection) -> SyncState | None:
+        t = tables.sync
+        row = connection.execute(select(t).where(t.c.cluster == self._cluster, t.c.source == SOURCE)).first()
         return SyncState(row.watermark, row.as_of, row.complete) if row else None
 
     def runs_between(self, start: int, end: int) -> tuple[RunFacts, ...]:

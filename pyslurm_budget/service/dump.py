@@ -18,7 +18,7 @@ from pyslurm_budget.service.facts import FactMaker
 from pyslurm_budget.service.ports import SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from pyslurm_budget.domain.model import RunKey, RunRecord
     from pyslurm_budget.domain.policy import Policy
@@ -51,20 +51,18 @@ class DumpCounts:
 def load_dump(accounting: Accounting, ledger: Ledger, policy: Policy, now: int) -> DumpCounts:
     """Save every run of a dump, charged as backed unless its QOS is a spare one in ``policy``; returns counts.
 
-    In batches, each one transaction: a dump that fails in the middle may be loaded again. The watermark of the sync
-    with the cluster stays where it is; without one the ledger is as of ``now``, the time of the load, seconds since
-    the epoch.
+    In batches, each one transaction: a dump that fails in the middle may be loaded again. A sync may go on meanwhile:
+    what the ledger knows better is decided where it is saved. The watermark of the sync with the cluster stays where
+    it is; without one the ledger is as of ``now``, the time of the load, seconds since the epoch.
     """
     tree = BudgetTree({budget.account: budget for budget in ledger.budgets()})
     maker = FactMaker(policy, tree, _nothing(now), PoolMap(policy.pools, (), (), policy.fractions))
-    state = ledger.sync_state()
-    if state is None or not state.complete:
-        state = SyncState(watermark=0, as_of=now, complete=False)
+    state = SyncState(watermark=0, as_of=now, complete=False)
     counts = DumpCounts()
     records = accounting.runs(0, _EVER)
     while batch := list(islice(records, BATCH)):
         facts = _facts(batch, maker, counts)
-        counts.changed += ledger.save_runs(list(_news(facts, ledger, counts)), state)
+        counts.changed += ledger.save_runs(facts.values(), state, lambda before, fact: _news(before, fact, counts))
     return counts
 
 
@@ -95,26 +93,15 @@ def _knows(fact: RunFacts) -> tuple[bool, int]:
     return fact.state not in _RUNNING, (_EVER if fact.end is None else fact.end) - (fact.start or 0)
 
 
-def _news(facts: dict[RunKey, RunFacts], ledger: Ledger, counts: DumpCounts) -> Iterator[RunFacts]:
-    """What is new in these facts; of a run that the ledger knows only its times and state can be."""
-    if not facts:
-        return
-    known = {run.key: run for run in ledger.runs_between(*_span(facts.values()))}
-    for key, fact in facts.items():
-        before = known.get(key)
-        if before is not None and _is_older(fact, before):
-            counts.kept += 1
-            continue
-        counts.loaded += 1
-        counts.unknown_gpus += fact.unknown is not None
-        counts.without_budget += fact.budget is None
-        yield fact if before is None or before.unknown else _brought_up(before, fact)
-
-
-def _span(facts: Iterable[RunFacts]) -> tuple[int, int]:
-    """A time in which every one of the runs held something, in the ledger's half-open sense."""
-    starts = [fact.start or 0 for fact in facts]
-    return min(starts) - 1, max(starts) + 1
+def _news(before: RunFacts | None, fact: RunFacts, counts: DumpCounts) -> RunFacts | None:
+    """What is new in the fact; of a run that the ledger knows only its times and state can be. ``None``: nothing."""
+    if before is not None and _is_older(fact, before):
+        counts.kept += 1
+        return None
+    counts.loaded += 1
+    counts.unknown_gpus += fact.unknown is not None
+    counts.without_budget += fact.budget is None
+    return fact if before is None or before.unknown else _brought_up(before, fact)
 
 
 def _is_older(fact: RunFacts, before: RunFacts) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -199,6 +200,10 @@ class SyncState:
     complete: bool
 
 
+# What is to be saved of a run (the second), where the ledger has the first; None: nothing.
+News = Callable[["RunFacts | None", "RunFacts"], "RunFacts | None"]
+
+
 class Ledger(UsageLedger, CountsLedger, Protocol):
     """Facts and decisions. Every method is one transaction; a failure leaves nothing half-written."""
 
@@ -208,10 +213,11 @@ class Ledger(UsageLedger, CountsLedger, Protocol):
     def drop_lease(self, holder: str) -> None:
         """Give the lease back."""
 
-    def save_runs(self, runs: Iterable[RunFacts], state: SyncState | None = None) -> int:
-        """Upsert runs by key, keep the usage by hour exact, and move the watermark (not without a state), in one
-        transaction; returns how many rows changed. The shadow class and the budget of a known run are kept as they
-        were first written; an ended run's class too."""
+    def save_runs(self, runs: Iterable[RunFacts], state: SyncState | None = None, news: News = ...) -> int:
+        """Upsert runs by key, keep the usage by hour exact, and move the watermark (not without a state, nor to one
+        that is not complete from one that is), in one transaction; returns how many rows changed. The shadow class
+        and the budget of a known run are kept as they were first written; an ended run's class too. ``news`` is asked
+        for each run inside the transaction, where nobody else can write; without it all is saved."""
 
     def sync_state(self) -> SyncState | None:
         """State of the last complete read, ``None`` before the first."""

@@ -5,6 +5,7 @@ Every table has the cluster in its key, so tests share one database and take a c
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 SERVERS = [pytest.param(name, marks=pytest.mark.database) for name in ("mariadb", "postgresql")]
 KINDS = ["sqlite", *SERVERS]
+MOST_OPEN = 8
 _numbers = count(1)
 
 
@@ -66,10 +68,13 @@ def empty(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def opened(database: str) -> Iterator[Callable[[str], SqlLedger]]:
-    """Opens ledgers of a cluster in the database, as often as asked; each is closed at the end."""
-    found: list[SqlLedger] = []
+    """Opens ledgers of a cluster in the database, as often as asked; each is closed at the end, or when so many were
+    opened after it that no test uses it any more: a server has only so many connections."""
+    found: deque[SqlLedger] = deque()
 
     def open_(cluster: str) -> SqlLedger:
+        if len(found) == MOST_OPEN:
+            found.popleft().close()
         found.append(SqlLedger(database, cluster))
         return found[-1]
 

@@ -96,7 +96,7 @@ def postgresql() -> Iterator[Server]:
         init = ["initdb", "-D", str(data), "-U", "sbudget", "-A", "scram-sha-256", f"--pwfile={secret}"]
         _call("postgres", [*init, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], folder)
         settings = {"port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": str(folder)}
-        settings |= {"fsync": "off", "shared_buffers": "32MB", "full_page_writes": "off", "max_connections": "30"}
+        settings |= {"fsync": "off", "shared_buffers": "32MB", "full_page_writes": "off", "max_connections": "200"}
         serve = ["postgres", "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())]
         server = Server("postgresql+psycopg", "sbudget", port, "")
         server.admin = server.url("postgres")

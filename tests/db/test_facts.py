@@ -44,9 +44,18 @@ def test_only_rows_that_changed_are_counted(ledger: SqlLedger) -> None:
 def test_the_watermark_moves_with_the_rows(ledger: SqlLedger) -> None:
     ledger.save_runs([run(7)], STATE)
     assert ledger.sync_state() == STATE
-    later = SyncState(watermark=2000, as_of=2010, complete=False)
+    later = replace(STATE, watermark=2000, as_of=2010)
     ledger.save_runs([], later)
     assert ledger.sync_state() == later
+
+
+def test_a_part_that_was_read_is_not_more_than_the_whole(ledger: SqlLedger) -> None:
+    part = SyncState(watermark=0, as_of=2010, complete=False)
+    ledger.save_runs([], part)
+    assert ledger.sync_state() == part
+    ledger.save_runs([run(7)], STATE)
+    ledger.save_runs([], replace(part, as_of=3000))
+    assert ledger.sync_state() == STATE
 
 
 def test_the_shadow_class_and_a_known_budget_are_kept_as_first_written(ledger: SqlLedger) -> None:

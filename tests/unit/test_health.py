@@ -42,6 +42,11 @@ def test_an_empty_ledger_is_not_well(ledger: SqlLedger) -> None:
     assert set(bad(ledger)) == {"cycle", "accounting"}
 
 
+def test_accounting_of_which_only_a_part_was_read(ledger: SqlLedger) -> None:
+    ledger.save_runs([], SyncState(0, NOW, complete=False))
+    assert "not complete" in bad(ledger)["accounting"]
+
+
 def _requeue(ledger: SqlLedger, at: int, state: str) -> None:
     (intent,) = ledger.write_intents(1, at, [made.action(ActionKind.DRAIN, made.MONDAY, Reason("drain"))])
     ledger.move_intent(intent.id, "sent", "", at)
@@ -59,7 +64,6 @@ FAULTS: list[tuple[str, Callable[[SqlLedger], object], str]] = [
     ("lost jobs", lambda ledger: _requeue(ledger, NOW - 86000, "lost"), "48107"),
     ("breaker", lambda ledger: ledger.put(BREAKER, "breaker-lost"), "sbudget resume"),
     ("accounting", lambda ledger: ledger.save_runs([], SyncState(0, NOW - 500, True)), "does slurmdbd answer?"),
-    ("accounting", lambda ledger: ledger.save_runs([], SyncState(0, NOW, False)), "not complete"),
 ]
 
 
