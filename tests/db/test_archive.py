@@ -35,7 +35,12 @@ if TYPE_CHECKING:
 
     from pyslurm_budget.ledger.store import SqlLedger
 
-quick = settings(phases=[Phase.generate], deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    phases=[Phase.generate],
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 BERLIN = Zone("Europe/Berlin")
 DAY = 86400
 NOW = 1_710_000_000  # 2024-03-09
