@@ -1,13 +1,14 @@
 """The idle part of reservations that were bought for accounts (design 4.2): holding costs.
 
 Each second of each node is charged at most once. What runs there is charged to its own budget, and what is left of
-the reservation is charged to the accounts that hold it, split evenly.
+the reservation is charged to the accounts that hold it, split evenly. Time in which a node was out of service is not
+in the capacity, so nobody is charged for it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from pyslurm_budget.domain.holding import without
 from pyslurm_budget.domain.model import Tres, WorkClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pyslurm_budget.domain.capacity import Outage
     from pyslurm_budget.domain.holding import Holding
     from pyslurm_budget.domain.pool import PoolMap
 
@@ -59,13 +61,15 @@ def idle_uses(
     pools: PoolMap,
     budget_of: Callable[[str], str | None],
     belongs: Callable[[str, str], bool],
+    *,
+    out: Mapping[str, Sequence[Outage]],
 ) -> Iterator[Use]:
     """What the holdings charge to the budgets of their accounts, as time that nobody ran.
 
     ``belongs(account, holder)`` says whether an account is the holder or below it. Backed runs of the holders make a
     node's idle part smaller by what they are charged; spare runs of the holders do not, or a reservation filled with
-    free work would be free; of runs of others, that began before or were let in, no second is charged again. The
-    part of a run on each of its nodes is taken to be the same.
+    free work would be free; of runs of others, that began before or were let in, no second is charged again. While a
+    node is ``out`` nothing of it is idle. The part of a run on each of its nodes is taken to be the same.
     """
     rates = [_by_node(h, pools) for h in holdings]
     held: dict[str, list[_Held]] = defaultdict(list)
@@ -81,7 +85,8 @@ def idle_uses(
         pool = pools.of_nodes((node,))
         if pool is not None:
             for piece in _idle_of_node(pools.shape_of((node,)).rate, on_it, there[node], belongs):
-                yield from _split(piece, pool, budget_of)
+                for begin, end in without((piece.begin, piece.end), [(o.begin, o.end) for o in out.get(node, ())]):
+                    yield from _split(replace(piece, begin=begin, end=end), pool, budget_of)
 
 
 def _by_node(holding: Holding, pools: PoolMap) -> dict[str, int]:

@@ -42,6 +42,7 @@ class NodePast:
         self._tree = tree
         self._begin = snapshot.now - policy.window - policy.hour
         self._holdings: tuple[Holding, ...] | None = None
+        self._out: dict[str, list[Outage]] | None = None
 
     def read(self, history: SiteHistory) -> None:
         """Read slurmdbd, at most once an hour: while samples are taken, they are what counts. So the first cycle
@@ -57,7 +58,7 @@ class NodePast:
             self._ledger.put(WHOLE_READ, str(now))
         events = history.node_events(since, now)
         self._ledger.save_past(events, history.reservations(since, now), since, now)
-        self._holdings = None
+        self._holdings = self._out = None
 
     def note_live(self) -> None:
         """Note the reservations of the snapshot, where something has changed."""
@@ -73,7 +74,7 @@ class NodePast:
         changed += seen(known, live, now, last)
         if changed:
             self._ledger.save_holdings(changed)
-            self._holdings = None
+            self._holdings = self._out = None
 
     def _told(self) -> list[Holding]:
         if self._holdings is None:
@@ -83,12 +84,18 @@ class NodePast:
     def _budget_of(self, account: str) -> str | None:
         return self._tree.budget_of(account, self._snapshot.parents)
 
+    def _out_by_node(self) -> dict[str, list[Outage]]:
+        """When each node was out, or reserved for nobody who pays."""
+        if self._out is None:
+            unpaid = [h for h in self._told() if h.idle(self._budget_of)]
+            events = self._ledger.node_events(self._begin)
+            self._out = out_of_service(events, unpaid, self._pools.worth, self._snapshot.now)
+        return self._out
+
     def outages(self) -> dict[str, list[Outage]]:
         """When GPUs of each pool were out, or reserved for nobody who pays."""
-        unpaid = [h for h in self._told() if h.idle(self._budget_of)]
-        events = self._ledger.node_events(self._begin)
         found: dict[str, list[Outage]] = {}
-        for node, outages in out_of_service(events, unpaid, self._pools.worth, self._snapshot.now).items():
+        for node, outages in self._out_by_node().items():
             pool = self._pools.of_nodes((node,))
             if pool is not None:
                 found.setdefault(pool, []).extend(outages)
@@ -113,7 +120,8 @@ class NodePast:
         ended = [run for run in self._ledger.runs_between(first, last) if run.end is not None]
         occupants = [o for run in (*ended, *runs) for o in self._occupants(run, enforcing=enforcing)]
         cut = [replace(h, end=min(h.end, now)) for h in paid]
-        return tuple(idle_uses(cut, occupants, self._pools, self._budget_of, self._belongs))
+        out = self._out_by_node()
+        return tuple(idle_uses(cut, occupants, self._pools, self._budget_of, self._belongs, out=out))
 
     def _occupants(self, run: RunFacts, *, enforcing: bool) -> Iterator[Occupant]:
         """A run as it lies on its nodes, in the class that counts."""

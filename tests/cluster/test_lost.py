@@ -53,6 +53,7 @@ def accounted_for(site: Site, job: str) -> bool:
 
 def nothing_unseen(site: Site, jobs: list[str]) -> None:
     """Wait until every job is accounted for; accounting may be a second late."""
+
     def holds() -> bool:
         site.sbudget("reconcile", "--apply")
         return all(accounted_for(site, job) for job in jobs)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyslurm_budget.domain.capacity import Outage
 from pyslurm_budget.domain.holding import Holding, told_once
 from pyslurm_budget.domain.idle import Occupant, idle_uses
 from pyslurm_budget.domain.pool import PoolMap
@@ -34,11 +35,12 @@ def belongs(account: str, holder: str) -> bool:
 class Site:
     holdings: tuple[Holding, ...]
     occupants: tuple[Occupant, ...]
+    out: dict[str, list[Outage]]
 
     def charged(self) -> dict[tuple[str, int], int]:
         """Idle charge by budget and second."""
         found: dict[tuple[str, int], int] = {}
-        for use in idle_uses(self.holdings, self.occupants, pools(), BUDGETS.get, belongs):
+        for use in idle_uses(self.holdings, self.occupants, pools(), BUDGETS.get, belongs, out=self.out):
             assert use.budget is not None
             assert use.end is not None
             for second in range(use.start, use.end):
@@ -48,7 +50,8 @@ class Site:
 
 @st.composite
 def sites(draw: st.DrawFn) -> Site:
-    """Whole-node and partial reservations that may overlap; runs of one node, together no more than there is."""
+    """Whole-node and partial reservations that may overlap; runs of one node, together no more than there is;
+    times in which nodes are out (a node that drains still has its runs)."""
     holdings = []
     for i in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, END - 1))
@@ -69,7 +72,12 @@ def sites(draw: st.DrawFn) -> Site:
             free.update({(name, s): free[name, s] - taken for s in range(begin, end)})
             charged = draw(st.sampled_from((0, taken // 2, taken)))
             occupants.append(Occupant(draw(st.sampled_from(sorted(PARENTS))), (name,), begin, end, taken, charged))
-    return Site(tuple(holdings), tuple(occupants))
+    out: dict[str, list[Outage]] = {}
+    for _ in range(draw(st.integers(0, 3))):
+        begin = draw(st.integers(0, END))
+        name = draw(st.sampled_from(NODES))
+        out.setdefault(name, []).append(Outage(begin, draw(st.integers(begin, END)), SIZES[name]))
+    return Site(tuple(holdings), tuple(occupants), out)
 
 
 def held(holding: Holding, name: str) -> int:
@@ -94,6 +102,8 @@ def by_second(site: Site) -> dict[tuple[str, int], int]:
             there = [h for h in site.holdings if name in h.nodes and h.start <= second < h.end]
             runs = [o for o in site.occupants if name in o.nodes and o.begin <= second < o.end]
             own = dict.fromkeys(range(len(there)), 0)
+            if any(o.begin <= second < o.end for o in site.out.get(name, ())):
+                continue
             left = 1000 * SIZES[name]
             for o in runs:
                 mine = [i for i, h in enumerate(there) if any(belongs(o.account, a) for a in h.accounts)]

@@ -19,7 +19,7 @@ LIVE = Reservation("bought", ("n1", "n2"), 100, 900, ("red",), ("SPEC_NODES",), 
 
 def charged(*holdings: Holding, runs: tuple[Occupant, ...] = ()) -> list[tuple[str | None, int, int, int | None]]:
     pools = pool_map([node("n1", 8), node("n2", 8)])
-    uses = idle_uses(holdings, runs, pools, BUDGETS.get, lambda a, b: a == b)
+    uses = idle_uses(holdings, runs, pools, BUDGETS.get, lambda a, b: a == b, out={})
     return sorted((u.budget, u.rate, u.start, u.end) for u in uses)
 
 

@@ -219,7 +219,7 @@ def test_a_reservation_of_slices_charges_its_idle_part_as_slices(
     gpus: int | None, cpus: int | None, rate: int
 ) -> None:
     held = Holding(1, "course", NOW - 60, NOW, ("red",), (), ("n1",), gpus, cpus)
-    (use,) = idle_uses([held], [], pool_map([sliced()], RULES), lambda account: account, lambda a, b: a == b)
+    (use,) = idle_uses([held], [], pool_map([sliced()], RULES), lambda account: account, lambda a, b: a == b, out={})
     assert (use.rate, use.pool, use.budget) == (rate, "a100", "red")
 
 
