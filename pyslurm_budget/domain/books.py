@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import add
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import MILLI, WorkClass
@@ -67,7 +68,8 @@ class History:
 class Book:
     """One budget in one pool. ``charged[i]`` and ``committed[i]`` belong to the segment that ends at horizon i.
 
-    ``contract_rate`` is the rate of everything inside contracts, running or admitted: at most ``ceiling``.
+    ``contract_rate`` is the rate of everything inside contracts, running or admitted: at most ``ceiling``. ``least``
+    remembers the least of ``left()`` until something is entered.
     """
 
     allowance: int
@@ -79,12 +81,19 @@ class Book:
     ceiling: int = 0
     charged: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
+    least: int | None = None
     user_use: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     user_all: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def left(self) -> list[int]:
         """What new contracts may use until each horizon."""
         return [self.line - c - p for c, p in zip(self.charged, self.committed, strict=True)]
+
+    def least_left(self) -> int:
+        """What new contracts may use at the horizon where that is least."""
+        if self.least is None:
+            self.least = min(self.left())
+        return self.least
 
     @property
     def ceiling_left(self) -> int:
@@ -137,12 +146,20 @@ class Books:
         self.now = now
         self.grid = horizons(policy.cap)
         self.books: dict[tuple[str, str], Book] = {}
+        self.directs: dict[tuple[str, str], Book] = {}
+        self._refused: dict[tuple[str, str], list[tuple[Price, int, str]]] = defaultdict(list)
         for (account, pool), allowance in allowances.items():
-            book = Book(allowance, allowance + int(policy.overdraft * allowance))
-            book.charged = [0] * len(self.grid)
-            book.committed = [0] * len(self.grid)
-            book.ceiling = self._ceiling(account, pool, pool_sizes.get(pool, 0))
-            self.books[account, pool] = book
+            ceiling = self._ceiling(account, pool, pool_sizes.get(pool, 0))
+            self.books[account, pool] = self._new(allowance, ceiling)
+            if tree.children.get(account):
+                given = sum(allowances[child, pool] for child in tree.children[account])
+                self.directs[account, pool] = self._new(max(0, allowance - given), ceiling)
+
+    def _new(self, allowance: int, ceiling: int) -> Book:
+        """An empty book."""
+        book = Book(allowance, allowance + int(self.policy.overdraft * allowance), ceiling=ceiling)
+        book.charged, book.committed = [0] * len(self.grid), [0] * len(self.grid)
+        return book
 
     def _ceiling(self, account: str, pool: str, size: int | Fraction) -> int:
         """GPUs (thousandths) inside contracts at one time: max(3 x share, 50 %) of the pool (design 4.3)."""
@@ -153,6 +170,13 @@ class Books:
     def path(self, budget: str) -> tuple[str, ...]:
         """The budget and its ancestors."""
         return self.tree.path(budget)
+
+    def touched(self, budget: str, pool: str) -> list[Book]:
+        """Every book that an entry for this budget stands in: its own, its implicit child's, and its ancestors'."""
+        found = [book for name in self.tree.path(budget) if (book := self.books.get((name, pool))) is not None]
+        if (budget, pool) in self.directs:
+            found.append(self.directs[budget, pool])
+        return found
 
     def enter(self, history: Iterable[History]) -> None:
         """Enter what ended runs held; what ran on after its contract counts at the site's price."""
@@ -176,19 +200,17 @@ class Books:
     def _enter(self, budget: str, user: str, pool: str, amounts: list[int], work_class: WorkClass) -> None:
         if not amounts[0]:
             return
-        for name in self.path(budget):
-            book = self.books.get((name, pool))
-            if book is not None:
-                _enter(book, user, amounts, backed=work_class is WorkClass.BACKED)
+        for book in self.touched(budget, pool):
+            _enter(book, user, amounts, backed=work_class is WorkClass.BACKED)
 
     def commit(self, budget: str, pool: str, price: Price) -> None:
         """Promise a contract, of a running run (the rest of it) or of an admitted pending job: it counts at every
         horizon and under the ceiling, at the budget and its ancestors."""
-        for name in self.path(budget):
-            book = self.books[name, pool]
+        promised = [price.rate * min(h, price.length) for h in self.grid]
+        for book in self.touched(budget, pool):
             book.contract_rate += price.rate
-            for i, h in enumerate(self.grid):
-                book.committed[i] += price.rate * min(h, price.length)
+            book.committed = list(map(add, book.committed, promised))
+            book.least = None
 
     def run_contract(self, budget: str, user: str, pool: str, price: Price) -> None:
         """Enter a running run's contract: promised, and counted in the load."""
@@ -199,16 +221,14 @@ class Books:
 
     def add_load(self, budget: str, user: str, pool: str, amount: int) -> None:
         """Count an outstanding contract in the load (design 4.5: the order is made job by job)."""
-        for name in self.path(budget):
-            book = self.books[name, pool]
+        for book in self.touched(budget, pool):
             book.outstanding += amount
             book.user_use[user] += amount
             book.user_all[user] += amount
 
     def add_spare_load(self, budget: str, user: str, pool: str, amount: int) -> None:
         """Count spare work to come in the order of spare work."""
-        for name in self.path(budget):
-            book = self.books[name, pool]
+        for book in self.touched(budget, pool):
             book.spare_used += amount
             book.user_all[user] += amount
 
@@ -223,69 +243,64 @@ class Books:
     def payer(self, budget: str, pool: str) -> Book:
         """The book that jobs of the budget's own account pay from, and whose users are leaves of the tree: that of
         its implicit child, where it has handed out something to others (design 4.1)."""
-        return self.direct(budget, pool) if self.tree.children.get(budget) else self.books[budget, pool]
+        return self.direct(budget, pool)
 
     def refusal(self, budget: str, pool: str, price: Price) -> Refusal | None:
         """``None`` if the contract fits at every horizon and under every ceiling, at the budget and every ancestor;
         else where it does not."""
+        known = self._refused[budget, pool]
         limits = self.limits(budget, pool)
-        for name, book in limits:
-            for h, left in zip(self.grid, book.left(), strict=True):
-                needed = price.rate * min(h, price.length)
-                if needed > left:
-                    return Refusal(name, "headroom", min(book.left()), price.amount)
-        for name, book in limits:
-            if price.rate > book.ceiling_left:
-                return Refusal(name, "ceiling", max(0, book.ceiling_left), price.rate)
-        return None
+        # Books only fill while they are used: what was refused once stays so, and with it all that is larger.
+        for smaller, at, code in known:
+            if smaller.rate <= price.rate and smaller.length <= price.length:
+                return _refusal(*limits[at], code, price)
+        found = next(((i, "headroom") for i, (_, book) in enumerate(limits) if not self._fits(book, price)), None)
+        if found is None:
+            found = next(((i, "ceiling") for i, (_, b) in enumerate(limits) if price.rate > b.ceiling_left), None)
+        if found is None:
+            return None
+        known.append((price, *found))
+        return _refusal(*limits[found[0]], found[1], price)
+
+    def _fits(self, book: Book, price: Price) -> bool:
+        """Whether the price fits the book at every horizon."""
+        if price.amount <= book.least_left():
+            return True
+        return all(price.rate * min(h, price.length) <= left for h, left in zip(self.grid, book.left(), strict=True))
 
     def over(self, budget: str, pool: str) -> str | None:
         """The budget or ancestor that has already used more than its line: only then is a promise recalled."""
         return next((name for name, book in self.limits(budget, pool) if book.charged_now > book.line), None)
 
-    def load(self, account: str, pool: str, *, extra: int = 0) -> Fraction | None:
-        """(charged + outstanding + extra) / allowance; ``None`` for an allowance of 0, which ranks last."""
-        book = self.books[account, pool]
-        if book.allowance <= 0:
-            return None
-        return Fraction(book.charged_now + book.outstanding + extra, book.allowance)
+    def standing(self, account: str, pool: str, *, spare: bool = False, direct: bool = False) -> tuple[int, int]:
+        """What the budget has used and promised, and its allowance: the two numbers of its load (design 4.5).
 
-    def direct(self, account: str, pool: str) -> Book:
-        """The implicit child for jobs charged to the account itself: what its children do not have (design 4.1)."""
-        own = self.books[account, pool]
-        children = [self.books[n, pool] for n in self.tree.children.get(account, ())]
-        allowance = max(0, own.allowance - sum(c.allowance for c in children))
-        return Book(
-            allowance=allowance,
-            line=allowance + int(self.policy.overdraft * allowance),
-            charged_now=own.charged_now - sum(c.charged_now for c in children),
-            outstanding=own.outstanding - sum(c.outstanding for c in children),
-            spare_used=own.spare_used - sum(c.spare_used for c in children),
-            contract_rate=own.contract_rate - sum(c.contract_rate for c in children),
-            ceiling=own.ceiling,
-            charged=_less(own.charged, [c.charged for c in children]),
-            committed=_less(own.committed, [c.committed for c in children]),
-            user_use=_own(own.user_use, [c.user_use for c in children]),
-            user_all=_own(own.user_all, [c.user_all for c in children]),
-        )
+        With ``spare``, all use counts: what spare work is ranked by. With ``direct``, the implicit child's.
+        """
+        book = self.direct(account, pool) if direct else self.books[account, pool]
+        return book.charged_now + book.outstanding + (book.spare_used if spare else 0), book.allowance
+
+    def load(self, account: str, pool: str) -> Fraction | None:
+        """(charged + outstanding) / allowance; ``None`` for an allowance of 0, which ranks last."""
+        used, allowance = self.standing(account, pool)
+        return Fraction(used, allowance) if allowance > 0 else None
 
     def spare_load(self, account: str, pool: str) -> Fraction | None:
         """Load with spare use included: what spare work is ranked by (design 4.5)."""
-        book = self.books[account, pool]
-        if book.allowance <= 0:
-            return None
-        return Fraction(book.charged_now + book.outstanding + book.spare_used, book.allowance)
+        used, allowance = self.standing(account, pool, spare=True)
+        return Fraction(used, allowance) if allowance > 0 else None
+
+    def direct(self, account: str, pool: str) -> Book:
+        """The implicit child for jobs charged to the account itself: what its children do not have (design 4.1); the
+        budget's own book, where it has handed out nothing."""
+        return self.directs.get((account, pool)) or self.books[account, pool]
 
 
-def _less(whole: list[int], parts: list[list[int]]) -> list[int]:
-    """The whole less the parts, position by position."""
-    return [amount - sum(given) for amount, *given in zip(whole, *parts, strict=True)]
-
-
-def _own(whole: Mapping[str, int], parts: list[dict[str, int]]) -> dict[str, int]:
-    """The users of the whole with what they did not use in a part; those with nothing left are no users of it."""
-    found = {user: amount - sum(given.get(user, 0) for given in parts) for user, amount in whole.items()}
-    return {user: amount for user, amount in found.items() if amount}
+def _refusal(name: str, book: Book, code: str, price: Price) -> Refusal:
+    """The refusal with the numbers of this moment."""
+    if code == "headroom":
+        return Refusal(name, code, book.least_left(), price.amount)
+    return Refusal(name, code, max(0, book.ceiling_left), price.rate)
 
 
 def _enter(book: Book, user: str, amounts: list[int], *, backed: bool) -> None:
@@ -296,5 +311,5 @@ def _enter(book: Book, user: str, amounts: list[int], *, backed: bool) -> None:
         return
     book.charged_now += amounts[0]
     book.user_use[user] += amounts[0]
-    for i, amount in enumerate(amounts):
-        book.charged[i] += amount
+    book.charged = list(map(add, book.charged, amounts))
+    book.least = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ LEAST_PART = 7  # capacity is never less than a seventh of the window (24 h of 7
 
 Interval = tuple[int, int]
 """Times [begin, end) in seconds."""
+Era = tuple[int, int]
+"""A moment of a time without changes of shares, and GPU-seconds."""
 
 # A node in one of these states (flags) is out. Power saving is not in the list: the GPUs are there when wanted.
 OUT = frozenset(
@@ -168,21 +171,35 @@ def _least(length: int, in_service: int | Fraction) -> int:
 
 def allowance(tree: BudgetTree, account: str, pool: str, capacity: PoolCapacity) -> int:
     """The budget's part of the window's capacity in mGPU-s: each hour at the share that was in force then."""
-    total = Fraction(0)
-    shares: dict[tuple[int, ...], Fraction] = {}
-    changes = sorted({s.since for name in tree.path(account) for s in tree.budgets[name].shares})
-    for low, _, amount in capacity.hours:
-        era = tuple(1 for since in changes if since <= low)
-        if era not in shares:
-            shares[era] = tree.effective_share(account, pool, low)
-        total += shares[era] * amount
+    return _allowance(tree, account, pool, capacity, {})
+
+
+def _allowance(
+    tree: BudgetTree, account: str, pool: str, capacity: PoolCapacity, known: dict[tuple[int, ...], list[Era]]
+) -> int:
+    """The same; ``known`` are the eras of this capacity between changes of shares, by the moments of change."""
+    changes = tuple(sorted({s.since for name in tree.path(account) for s in tree.budgets[name].shares}))
+    if changes not in known:
+        known[changes] = _eras(capacity, changes)
+    total = sum((tree.effective_share(account, pool, at) * amount for at, amount in known[changes]), Fraction(0))
     return int(total * MILLI)
+
+
+def _eras(capacity: PoolCapacity, changes: Sequence[int]) -> list[Era]:
+    """A moment in each era between the changes that has hours of the window, and the capacity of these hours."""
+    found: dict[int, Era] = {}
+    for low, _, amount in capacity.hours:
+        era = bisect_right(changes, low)
+        begin, before = found.get(era, (low, 0))
+        found[era] = begin, before + amount
+    return list(found.values())
 
 
 def allowances(tree: BudgetTree, capacities: Mapping[str, PoolCapacity]) -> dict[tuple[str, str], int]:
     """Allowance of every (budget, pool) in mGPU-s."""
-    return {
-        (account, pool): allowance(tree, account, pool, capacity)
-        for pool, capacity in capacities.items()
-        for account in tree.budgets
-    }
+    found: dict[tuple[str, str], int] = {}
+    for pool, capacity in capacities.items():
+        known: dict[tuple[int, ...], list[Era]] = {}
+        for account in tree.budgets:
+            found[account, pool] = _allowance(tree, account, pool, capacity, known)
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from pyslurm_budget.domain.times import parse_duration
 from pyslurm_budget.domain.wording import span
@@ -38,6 +39,7 @@ class Contract:
     seconds: int = 0
 
 
+@lru_cache(maxsize=8192)
 def declared_minimum(comment: str) -> int | None:
     """Seconds that the comment declares as ``min-runtime=VALUE``; ``None`` if it declares nothing, 0 for spare.
 

@@ -7,17 +7,17 @@ past use alone makes equal groups take turns at nothing.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass, field
-from fractions import Fraction
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyslurm_budget.domain.books import Books
 
-LAST = (1, Fraction(0))
+Key = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,79 +36,125 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class _Queues:
-    """Waiting jobs of one pool by budget: those in front, and one queue per user."""
+class _Leaf:
+    """Waiting jobs of one budget's own account: those in front, one queue per user, and the users by their use."""
 
-    front: dict[str, deque[Waiting]] = field(default_factory=lambda: defaultdict(deque))
-    users: dict[str, dict[str, deque[Waiting]]] = field(default_factory=lambda: defaultdict(dict))
-    count: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    front: deque[Waiting] = field(default_factory=deque)
+    queues: dict[str, deque[Waiting]] = field(default_factory=dict)
+    users: list[tuple[int, tuple[int, ...], str]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self.front or self.queues)
 
 
 class FairOrder:
-    """Yields one pool's waiting jobs, best first. The caller adds each taken job to the books before the next."""
+    """Yields one pool's waiting jobs, best first.
+
+    The caller adds each job to the books before the next is taken, or leaves it out; nothing else may change the
+    loads meanwhile: only the loads on the last job's path are looked at again.
+    """
 
     def __init__(self, books: Books, pool: str, waiting: Iterable[Waiting], *, spare: bool = False) -> None:
         """Orders by backed load, or with ``spare`` by all use: else who only sends spare work is always first."""
         self._books = books
         self._pool = pool
         self._spare = spare
-        self._queues = _Queues()
+        self._leaves: dict[str, _Leaf] = {}
+        self._heaps: dict[str | None, list[Key]] = {}
+        # Loads as whole numbers that order as the exact fractions do: two different ones with denominators below
+        # 2^n are at least 2^-2n apart.
+        allowances = (book.allowance for (_, name), book in books.books.items() if name == pool)
+        self._shift = 1 + 2 * max(allowances, default=0).bit_length()
         for job in sorted(waiting, key=lambda w: (w.place, w.ref)):
             self._add(job)
+        self._begin()
 
     def _add(self, job: Waiting) -> None:
+        leaf = self._leaves.setdefault(job.budget, _Leaf())
         if job.front:
-            self._queues.front[job.budget].append(job)
+            leaf.front.append(job)
         else:
-            self._queues.users[job.budget].setdefault(job.user, deque()).append(job)
-        for name in self._books.path(job.budget):
-            self._queues.count[name] += 1
+            leaf.queues.setdefault(job.user, deque()).append(job)
+
+    def _begin(self) -> None:
+        """A heap of the users of each budget, and one of the children of each budget that have anybody waiting."""
+        below: dict[str | None, set[str]] = {}
+        for account, leaf in self._leaves.items():
+            self._order_users(account, leaf)
+            path = self._books.path(account)
+            if self._books.tree.children.get(account):
+                below.setdefault(account, set()).add(account)
+            for child, parent in zip(path, (*path[1:], None), strict=True):
+                below.setdefault(parent, set()).add(child)
+        for parent, names in below.items():
+            self._heaps[parent] = [self._key(name, direct=name == parent) for name in names]
+            heapify(self._heaps[parent])
+
+    def _order_users(self, account: str, leaf: _Leaf) -> None:
+        use = self._use(account)
+        leaf.users = [(use.get(user, 0), queue[0].place, user) for user, queue in leaf.queues.items()]
+        heapify(leaf.users)
+
+    def _use(self, account: str) -> Mapping[str, int]:
+        book = self._books.payer(account, self._pool)
+        return book.user_all if self._spare else book.user_use
+
+    def _key(self, account: str, *, direct: bool) -> Key:
+        """Sort key of a budget among its siblings (or of its implicit child among its children): its load, then its
+        id; an allowance of 0 ranks last."""
+        used, allowance = self._books.standing(account, self._pool, spare=self._spare, direct=direct)
+        return (0, (used << self._shift) // allowance, account) if allowance > 0 else (1, 0, account)
 
     def __iter__(self) -> Iterator[Waiting]:
         """Best first, until nobody waits."""
-        while (job := self._next()) is not None:
-            yield job
+        while self._heaps.get(None):
+            account = self._least_loaded()
+            leaf = self._leaves[account]
+            if leaf.front:
+                yield leaf.front.popleft()
+                self._order_users(account, leaf)
+            else:
+                user = leaf.users[0][2]
+                yield leaf.queues[user].popleft()
+                self._settle_user(account, leaf, user)
+            self._settle_path(account)
 
-    def _next(self) -> Waiting | None:
-        roots = [name for name in self._books.tree.children.get(None, ()) if self._queues.count[name]]
-        if not roots:
-            return None
-        at = min(roots, key=self._key)
+    def _least_loaded(self) -> str:
+        """Down the tree, at each level to the child with the least load, to an account with jobs of its own."""
+        at: str | None = None
         while True:
-            own = bool(self._queues.front[at]) or bool(self._queues.users[at])
-            children = [n for n in self._books.tree.children.get(at, ()) if self._queues.count[n]]
-            if own and (not children or self._direct_key(at) <= min(self._key(n) for n in children)):
-                return self._take(at)
-            at = min(children, key=self._key)
+            name = self._heaps[at][0][2]
+            if name == at or name not in self._heaps:
+                return name
+            at = name
 
-    def _key(self, account: str) -> tuple[tuple[int, Fraction], str]:
-        """Sort key of a budget among its siblings: its load, then its id; an allowance of 0 ranks last."""
-        load = (self._books.spare_load if self._spare else self._books.load)(account, self._pool)
-        return (LAST if load is None else (0, load)), account
-
-    def _direct_key(self, account: str) -> tuple[tuple[int, Fraction], str]:
-        """Sort key of the implicit child for jobs charged to the account itself."""
-        book = self._books.direct(account, self._pool)
-        if book.allowance <= 0:
-            return LAST, account
-        used = book.charged_now + book.outstanding + (book.spare_used if self._spare else 0)
-        return (0, Fraction(used, book.allowance)), account
-
-    def _take(self, account: str) -> Waiting:
-        front = self._queues.front[account]
-        if front:
-            job = front.popleft()
+    def _settle_user(self, account: str, leaf: _Leaf, user: str) -> None:
+        """The user, who is first in the heap, gets his new place there, or leaves it."""
+        queue = leaf.queues[user]
+        if queue:
+            heapreplace(leaf.users, (self._use(account).get(user, 0), queue[0].place, user))
         else:
-            users = self._queues.users[account]
-            book = self._books.payer(account, self._pool)
-            use = book.user_all if self._spare else book.user_use
-            user = min(users, key=lambda u: (use.get(u, 0), users[u][0].place, u))
-            job = users[user].popleft()
-            if not users[user]:
-                del users[user]
-        for name in self._books.path(account):
-            self._queues.count[name] -= 1
-        return job
+            del leaf.queues[user]
+            heappop(leaf.users)
+
+    def _settle_path(self, account: str) -> None:
+        """So do the account and those above it: each is first in its parent's heap."""
+        path = self._books.path(account)
+        waits = bool(self._leaves[account])
+        if account in self._heaps:
+            self._settle(account, account, waits=waits)
+            waits = bool(self._heaps[account])
+        for child, parent in zip(path, (*path[1:], None), strict=True):
+            self._settle(parent, child, waits=waits)
+            waits = bool(self._heaps[parent])
+
+    def _settle(self, parent: str | None, name: str, *, waits: bool) -> None:
+        heap = self._heaps[parent]
+        if waits:
+            heapreplace(heap, self._key(name, direct=name == parent))
+        else:
+            heappop(heap)
 
 
 STEPS = 160

@@ -135,15 +135,34 @@ class PoolMap:
 
     def of_request(self, job: Job) -> tuple[str, ...]:
         """Every pool that a pending job may land on: by the type asked for, else by the nodes of its partitions."""
-        found: list[str] = []
-        for name in job.partitions:
-            for pool, nodes in self.members.items():
-                inside = [n for n in nodes if n.name in self.partition_nodes.get(name, frozenset())]
-                if job.request.gpu_type is not None:
-                    inside = [n for n in inside if job.request.gpu_type in n.types]
-                if inside and pool not in found:
-                    found.append(pool)
-        return tuple(found)
+        gpu_type = job.request.gpu_type
+        key = (job.partitions, gpu_type)
+        if key not in self._landing:
+            self._landing[key] = tuple(
+                dict.fromkeys(
+                    pool
+                    for name in job.partitions
+                    for pool, nodes in self._inside.get(name, {}).items()
+                    if gpu_type is None or any(gpu_type in n.types for n in nodes)
+                )
+            )
+        return self._landing[key]
+
+    @cached_property
+    def _landing(self) -> dict[tuple[tuple[str, ...], str | None], tuple[str, ...]]:
+        """Remembered answers of ``of_request``: a queue has few different ones."""
+        return {}
+
+    @cached_property
+    def _inside(self) -> Mapping[str, Mapping[str, tuple[Node, ...]]]:
+        """GPU nodes of each partition by pool; partitions without any are left out."""
+        found: dict[str, dict[str, tuple[Node, ...]]] = {}
+        for pool, nodes in self.members.items():
+            for partition, names in self.partition_nodes.items():
+                inside = tuple(n for n in nodes if n.name in names)
+                if inside:
+                    found.setdefault(partition, {})[pool] = inside
+        return found
 
     def shape_of(self, names: Iterable[str]) -> Shape:
         """All the named nodes together."""
@@ -162,19 +181,41 @@ class PoolMap:
         self, pools: Iterable[str], partitions: Iterable[str] = (), gpu_type: str | None = None
     ) -> tuple[tuple[Shape, str | None], ...]:
         """The different node shapes that a request may land on, and each GPU type there; the dearest is its price."""
-        allowed = [self.partition_nodes.get(p, frozenset()) for p in partitions]
+        where = tuple(partitions)
         found = {
-            (self._shapes[node.name], kind)
+            shape
             for pool in pools
-            for node in self.members.get(pool, ())
-            if not allowed or any(node.name in names for names in allowed)
-            for kind, count in node.types.items()
-            if count and (gpu_type is None or kind == gpu_type)
+            for partition in where or (None,)
+            for shape in self._different.get((pool, partition), ())
+            if gpu_type is None or shape[1] == gpu_type
         }
         return tuple(sorted(found, key=lambda s: (s[0].rate, s[0].cpus, s[0].memory_mb, s[1] or "")))
 
+    @cached_property
+    def _different(self) -> Mapping[tuple[str, str | None], frozenset[tuple[Shape, str | None]]]:
+        """The different shapes and types of each pool: inside each partition, and (``None``) anywhere."""
+        found: dict[tuple[str, str | None], set[tuple[Shape, str | None]]] = {}
+        for pool, nodes in self.members.items():
+            groups: list[tuple[str | None, tuple[Node, ...]]] = [(None, nodes)]
+            groups += [(name, by_pool[pool]) for name, by_pool in self._inside.items() if pool in by_pool]
+            for partition, inside in groups:
+                shapes = {(self._shapes[n.name], kind) for n in inside for kind, count in n.types.items() if count}
+                found[pool, partition] = shapes
+        return {key: frozenset(shapes) for key, shapes in found.items()}
+
     def price(self, request: Request, pools: Iterable[str], partitions: Iterable[str], *, largest: bool) -> int:
         """Rate of a pending request in thousandths: the dearest shape that it may land on."""
+        key = (request, tuple(pools), tuple(partitions), largest)
+        if key not in self._prices:
+            self._prices[key] = self._price(*key)
+        return self._prices[key]
+
+    @cached_property
+    def _prices(self) -> dict[tuple[Request, tuple[str, ...], tuple[str, ...], bool], int]:
+        """Remembered prices: a queue has few different requests."""
+        return {}
+
+    def _price(self, request: Request, pools: Iterable[str], partitions: Iterable[str], largest: bool) -> int:
         rates = []
         for shape, kind in self.dearest(pools, partitions, request.gpu_type):
             gpus = slices.asked(request.gpus, request.shards, kind, self.fractions)

@@ -149,6 +149,7 @@ def test_pools_do_not_influence_each_other(
     both = ledger(allowances, used)
     other = ledger(there[0], there[1])
     both.books.update({(name, "h100"): book for (name, _), book in other.books.items()})
+    both.directs.update({(name, "h100"): book for (name, _), book in other.directs.items()})
     ordered(both, there[2], pool="h100")
     both.charge(use(b, n, user=u, pool="h100") for (b, u), n in there[1].items())
     assert ordered(both, jobs) == alone
