@@ -19,8 +19,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget import values
-from pyslurm_budget.config_keys import BY_PATH, FIXED, FRACTIONS, FREE_SECTIONS, KEYS, SECTIONS, TIMES
+from pyslurm_budget.config_keys import BY_PATH, FIXED, FRACTIONS, FREE_SECTIONS, KEYS, MODES, SECTIONS, TIMES, mode
 from pyslurm_budget.domain.model import Mode
+from pyslurm_budget.domain.modes import Modes
 from pyslurm_budget.domain.policy import ClassMap, Policy, PoolRule
 from pyslurm_budget.errors import ConfigError
 
@@ -136,6 +137,8 @@ def read_config(text: str, source: Path) -> Config:
         rules["fractions"] = _fractions(document["gpus"]["fractions"], source)
     if "fixed" in document.get("capacity", {}):
         rules["fixed"] = _fixed(document["capacity"]["fixed"], source)
+    if "modes" in document:
+        rules["modes"] = _modes(document["modes"], source)
     config = Config(policy=Policy(**rules), source=source, **_places(found, source.parent))
     _agrees(config, source)
     return config
@@ -242,6 +245,17 @@ def _fixed(value: object, source: Path) -> Mapping[str, int]:
     )
 
 
+def _modes(value: Mapping[str, object], source: Path) -> Modes:
+    """``[modes.partitions]`` and ``[modes.budgets]`` with ``name = "observe"`` lines; ``"*"`` are all others."""
+    found: dict[str, Mapping[str, Mode]] = {}
+    for kind, section in MODES.items():
+        if kind in value:
+            entries = _section(value[kind], section, source)
+            read = {name: _value(mode, given, f"{source}: {section}.{name}") for name, given in entries.items()}
+            found[kind] = MappingProxyType(read)
+    return Modes(**found)
+
+
 def _agrees(config: Config, source: Path) -> None:
     """Values that are right each by itself, and contradict each other."""
     rules = config.policy
@@ -282,6 +296,9 @@ def effective(config: Config) -> dict[str, object]:
         shown[f"{FRACTIONS}.{name}"] = part
     for name, gpus in config.policy.fixed.items():
         shown[f"{FIXED}.{name}"] = gpus
+    for kind, section in MODES.items():
+        for name, of_part in getattr(config.policy.modes, kind).items():
+            shown[f"{section}.{name}"] = of_part
     return shown
 
 
@@ -315,6 +332,9 @@ def setting_lines(config: Config) -> list[str]:
     lines += ["", f"[{FRACTIONS}]", *parts] if parts else []
     fixed = [f"{_bare(name)} = {gpus}" for name, gpus in config.policy.fixed.items()]
     lines += ["", f"[{FIXED}]", *fixed] if fixed else []
+    for kind, section in MODES.items():
+        modes = [f'{_bare(name)} = "{of_part}"' for name, of_part in getattr(config.policy.modes, kind).items()]
+        lines += ["", f"[{section}]", *modes] if modes else []
     return lines
 
 

@@ -25,7 +25,7 @@ class Key:
     says: str
 
 
-def _mode(value: object) -> Mode:
+def mode(value: object) -> Mode:
     try:
         return Mode(str(value))
     except ValueError:
@@ -78,7 +78,7 @@ def _positive(value: object) -> int:
 
 KEYS: tuple[Key, ...] = (
     Key("cluster", "cluster", values.text, "Slurm's ClusterName; checked against what slurmctld says"),
-    Key("mode", "mode", _mode, "observe: nothing is changed; advise: messages at submission only; enforce: act"),
+    Key("mode", "mode", mode, "observe: nothing is changed; advise: messages at submission only; enforce: act"),
     Key("adopt", "adopt", values.text, "managed QOS of jobs that name none and have no default but Slurm's normal"),
     Key("state_dir", "state_dir", values.text, "folder of the service's own files"),
     Key("kill_switch", "kill_switch", values.text, "while this file exists nothing is changed"),
@@ -271,9 +271,11 @@ BY_PATH = {key.path: key for key in KEYS}
 # Sections whose keys are the site's own names; what stands there is read by `pyslurm_budget.config`.
 FRACTIONS = "gpus.fractions"
 FIXED = "capacity.fixed"
-FREE_SECTIONS = ("classes", "pools", FRACTIONS, FIXED)
+MODES = {"partitions": "modes.partitions", "budgets": "modes.budgets"}
+FREE_SECTIONS = ("classes", "pools", FRACTIONS, FIXED, *MODES.values())
 SECTIONS = frozenset(key.path.rpartition(".")[0] for key in KEYS if "." in key.path) | {
     *FREE_SECTIONS,
     "gpus",
     "capacity",
+    "modes",
 }

@@ -134,6 +134,29 @@ GPUs a pool counts as at all times, by the name of the pool.
 h100 = 64
 ```
 
+## Modes of parts
+
+A partition or a budget may stay behind the cluster's `mode`, never go ahead of it: that is how a site is switched on
+part by part. `"*"` stands for all that are not named; a budget below a named one is as the nearest named one above.
+A job that may go to several partitions is under the most careful mode of them all.
+
+```toml
+mode = "enforce"
+
+[modes.partitions]
+"*" = "observe"       # all but these two
+gpu = "enforce"
+debug = "advise"
+
+[modes.budgets]
+vision = "observe"    # and all below it
+vision-pilot = "enforce"
+```
+
+What is observed has the class that it would have, its runs are charged by that class, and nobody touches it: the
+submit plugin leaves its jobs as they are, the controller changes none, its runs are not requeued, nor are others for
+its jobs.
+
 ## The budget file
 
 `sbudget budget apply budgets.toml` makes this the tree. One table a budget, flat; `parent` names another one.
@@ -263,6 +286,13 @@ EXAMPLE_END = """
 # GPUs that a pool counts as whatever its nodes do (clouds); a pool that is not named: those in service.
 # [capacity.fixed]
 # h100 = 64
+
+# Partitions and budgets that stay behind the mode; "*" are all that are not named.
+# [modes.partitions]
+# debug = "observe"
+# [modes.budgets]
+# vision = "observe"
+# vision-pilot = "enforce"
 """
 
 

@@ -132,9 +132,9 @@ local function new(known, key)
 end
 
 local ONCE = { ["sbudget-table"] = 6, contract = 4, array = 1, scale = 2, horizons = 0 }
-local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, partition = 4, shape = 6, user = 3 }
+local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, mode = 3, partition = 4, shape = 6, user = 3 }
 local MOST_PARTS = 1000 -- of a GPU
-local MODES = { observe = true, advise = true, enforce = true }
+local MODES = { observe = 1, advise = 2, enforce = 3 } -- the more careful first
 
 -- One reader for each kind of line; `f` are the fields after the kind.
 local READ = {
@@ -177,6 +177,12 @@ local READ = {
         local part, of = natural(f[2]), natural(f[3])
         if part < 1 or part > of or of > MOST_PARTS then fail(f[2] .. "/" .. f[3] .. " is no part of a GPU") end
         t.fractions[f[1]] = { part = part, of = of }
+    end,
+    mode = function(t, f)
+        local known = t.modes[f[1]] or fail("'" .. f[1] .. "' where partition or account is expected")
+        new(known, f[2])
+        if not MODES[f[3]] then fail("'" .. f[3] .. "' is no mode") end
+        known[f[2]] = f[3]
     end,
     partition = function(t, f)
         new(t.partitions, f[1])
@@ -235,7 +241,7 @@ end
 -- The table of a text; raises the first fault. Whatever it accepts, pyslurm_budget.domain.table.parse accepts.
 local function parse(text)
     local t = { horizons = {}, twins = {}, managed = {}, operators = {}, partitions = {}, accounts = {}, users = {} }
-    t.seen, t.fractions = {}, {}
+    t.seen, t.fractions, t.modes = {}, {}, { partition = {}, account = {} }
     local lines = split(text, "\n")
     if table.remove(lines) ~= "" or #lines == 0 or lines[#lines] ~= string.format("end\t%d", #lines - 1) then
         fail("the text is cut")
@@ -514,6 +520,18 @@ local function partitions_of(t, text)
     return found
 end
 
+-- The mode for a job of an account in these partitions (a text, nil: the default one): the most careful of all.
+local function mode_for(t, account, partition)
+    local mode = t.mode
+    local function at_most(other)
+        if other and MODES[other] < MODES[mode] then mode = other end
+    end
+    at_most(t.modes.account[(account or "-"):lower()])
+    local default = t.default_partition and t.default_partition.name or "-"
+    for _, name in ipairs(split(partition or default, ",")) do at_most(t.modes.partition[name]) end
+    return mode
+end
+
 -- The time limit in seconds (nil: none): what was given in minutes, else the longest of the partitions.
 local function limit_of(minutes, partitions)
     if minutes == INFINITE or minutes == 0 then return nil end
@@ -716,9 +734,10 @@ end
 -- Without a table that can be used: a typed managed QOS must not be protected and free.
 local function without_table(job)
     local t, typed = last.good, text_of(job.qos)
-    if not t or t.mode ~= "enforce" or not typed then return {} end
+    local account = text_of(job.account) or text_of(job.default_account)
+    if not t or not typed or mode_for(t, account, text_of(job.partition)) ~= "enforce" then return {} end
     local managed, twin_meant = managed_qos(t, typed)
-    local pair = pair_of(text_of(job.account) or text_of(job.default_account), job.user_name)
+    local pair = pair_of(account, job.user_name)
     if not managed or twin_meant or not (t.users[pair] or {})[t.twins[managed]] then return {} end
     return { qos = t.twins[managed], site_factor = t.spare_base,
         message = "spare until the budget controller decides: its table cannot be read just now." }
@@ -726,7 +745,9 @@ end
 
 local function submit(job)
     local t, stale = current_table()
-    if t and t.mode == "observe" then return SUCCESS end
+    local account = text_of(job.account) or text_of(job.default_account)
+    local mode = t and mode_for(t, account, text_of(job.partition))
+    if mode == "observe" then return SUCCESS end
     local d
     if t then d = decide(t, stale, job) else d = without_table(job) end
     -- Everything is decided; the fields are assigned last, so that a failure before leaves the job as it came.
@@ -739,7 +760,7 @@ local function submit(job)
         end
     end
     if d.message then say(d.message) end
-    if t and t.mode ~= "enforce" then return SUCCESS end
+    if t and mode ~= "enforce" then return SUCCESS end
     if d.refused then return d.refused end
     if d.qos then
         job.qos = d.qos
@@ -809,7 +830,8 @@ end
 
 local function modify(job, rec, uid)
     local t = current_table() or last.good
-    if uid == 0 or not t or t.mode ~= "enforce" or t.operators[uid] then return SUCCESS end
+    if uid == 0 or not t or t.operators[uid] then return SUCCESS end
+    if mode_for(t, text_of(rec.account), text_of(rec.partition)) ~= "enforce" then return SUCCESS end
     local fault, to_spare = judge_change(t, job, rec)
     if fault then
         say("sbudget: " .. fault)

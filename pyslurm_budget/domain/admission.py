@@ -85,7 +85,8 @@ class Admitter:
         """Whether the submit plugin put it into a backed QOS since the last cycle."""
         known_at_all = c.ref in self._situation.admissions
         spare = self._situation.policy.classes.is_spare(c.job.qos)
-        return self._situation.enforcing and not known_at_all and not spare and c.ref not in self._admitted
+        enforced = self._situation.enforces(c.job.partitions, c.budget)
+        return enforced and not known_at_all and not spare and c.ref not in self._admitted
 
     def _backed_order(self, pool: str, wanting: list[Candidate]) -> list[Candidate]:
         by_ref = {c.ref: c for c in wanting if c.pools[0] == pool}

@@ -69,6 +69,10 @@ class BudgetTree:
             at = self.budgets[at].parent
         return tuple(found)
 
+    def path_of(self, account: str | None) -> tuple[str, ...]:
+        """As ``path``; empty for what is no budget (any more)."""
+        return self.path(account) if account is not None and account in self.budgets else ()
+
     def effective_share(self, account: str, pool: str, when: int) -> Fraction:
         """Product of the shares along the path (design section 2)."""
         share = Fraction(1)

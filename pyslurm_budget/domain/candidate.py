@@ -94,7 +94,8 @@ def _of_job(situation: Situation, job: Job) -> Iterator[Candidate]:
         yield _one(situation, job, pools, job.ref, None)
         return
     ahead, rest = job.tasks[: situation.policy.array_ahead], job.tasks[situation.policy.array_ahead :]
-    if not rest or not situation.enforcing or situation.policy.classes.is_spare(job.qos):
+    enforced = situation.enforces(job.partitions, situation.budget_of(job.account))
+    if not rest or not enforced or situation.policy.classes.is_spare(job.qos):
         for task in ahead:
             yield _one(situation, job, pools, f"{job.array_job_id}_{task}", task)
     if rest:
@@ -161,7 +162,7 @@ def _obstacle(situation: Situation, job: Job, budget: str | None, known: Admissi
     classes = situation.policy.classes
     if budget is None:
         return Reason("no-budget", {"account": job.account})
-    if not situation.enforcing:
+    if not situation.enforces(job.partitions, budget):
         return None
     if classes.is_spare(job.qos) and known is not None and _moved_by_user(known):
         return Reason("moved-by-user")

@@ -57,7 +57,13 @@ def drained_runs(situation: Situation, pool: str) -> tuple[list[tuple[LiveRun, R
 
 def _may_go(run: LiveRun, now: int) -> bool:
     """Whether a run may be requeued for a drain now; one that Slurm cannot requeue would be killed: never."""
-    if run.job.state is not JobState.RUNNING or run.job.completing or not run.job.can_requeue or run.job.het:
+    if (
+        run.withheld
+        or run.job.state is not JobState.RUNNING
+        or run.job.completing
+        or not run.job.can_requeue
+        or run.job.het
+    ):
         return False
     if run.work_class is WorkClass.SPARE:
         return True

@@ -95,7 +95,8 @@ def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list
             if run.job.ref not in gone:  # it may run on draining nodes of two pools
                 requeues.append(_requeue(situation, run, ActionKind.DRAIN, reason, None))
                 gone.add(run.job.ref)
-    search = Displacer(situation, books).search(classes.backed)
+    may_gain = {pool: [c for c in order if not _withheld(situation, c)] for pool, order in classes.backed.items()}
+    search = Displacer(situation, books).search(may_gain)
     for displacement in search.displacements:
         for run, reason in displacement.victims:
             if run.job.ref not in gone:
@@ -125,7 +126,7 @@ def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
                 _change(c, _wanted_qos(situation, c, work_class), classes, base + step * size, ranked=step != had)
                 for c, step, had in zip(ranked, wanted_steps(current), current, strict=True)
             ]
-            later = [c for c in order if not c.eligible]
+            later = [c for c in order if not c.eligible and not _withheld(situation, c)]
             changes += [_change(c, _wanted_qos(situation, c, work_class), classes, base, ranked=False) for c in later]
             moves.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_CLASS)
             ranks.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_RANK)
@@ -134,13 +135,19 @@ def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
     return _merged(moves) + _merged([a for a in ranks if a.for_ref not in splitting])
 
 
+def _withheld(situation: Situation, c: Candidate) -> bool:
+    """Whether its partition or budget stays behind the site's enforce: it is shown, and left alone."""
+    return situation.withheld(c.job.partitions, c.budget)
+
+
 def _records(situation: Situation, order: Sequence[Candidate], work_class: WorkClass) -> list[Candidate]:
-    """The eligible candidates, of an unsplit array whose tasks are in their class already only the best task."""
+    """The eligible candidates, of an unsplit array whose tasks are in their class already only the best task; without
+    those that are left alone, which have no place in Slurm's order from us."""
     found: list[Candidate] = []
     seen: set[str] = set()
     for c in order:
         settled = _wanted_qos(situation, c, work_class) == c.job.qos
-        if c.eligible and not (settled and c.job.ref in seen):
+        if c.eligible and not _withheld(situation, c) and not (settled and c.job.ref in seen):
             found.append(c)
             if settled:
                 seen.add(c.job.ref)
@@ -152,7 +159,7 @@ def _wanted_qos(situation: Situation, c: Candidate, work_class: WorkClass) -> st
     classes, job = situation.policy.classes, c.job
     wanted = classes.backed_of(job.qos) if work_class is WorkClass.BACKED else classes.spare_of(job.qos)
     known = wanted in situation.snapshot.allowed_qos.get((job.account, job.user), frozenset())
-    return wanted if known or not situation.enforcing else job.qos
+    return wanted if known or not situation.enforces(job.partitions, c.budget) else job.qos
 
 
 def _change(c: Candidate, wanted: str, classes: Classes, site_factor: int, *, ranked: bool) -> Action | None:
@@ -230,7 +237,7 @@ def _started(situation: Situation) -> list[Action]:
     size = step_size(situation.snapshot.controller.weights)
     found: list[Action] = []
     for run in situation.runs:
-        if not situation.policy.classes.is_managed(run.job.qos):
+        if run.withheld or not situation.policy.classes.is_managed(run.job.qos):
             continue
         base = SPARE_BASE if situation.policy.classes.is_spare(run.job.qos) else BACKED_BASE
         if run.job.priority > 0 and current_step(run.job.priority, base, size) != 0:

@@ -10,6 +10,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.modes import Modes
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -65,7 +67,8 @@ class Policy:
     run is past its contract comes to 1 and not above; on 64 simulated GPUs a mixed load came to 20 to 29 GPUs in 10
     minutes, such a Monday to 64. Above 1 the same places are emptied again and again, or nobody takes them.
     ``fixed``: GPUs that a pool counts as whatever is there (a cloud), by pool.
-    ``fractions``: parts of a GPU, see :mod:`pyslurm_budget.domain.slices`.
+    ``fractions``: parts of a GPU, see :mod:`pyslurm_budget.domain.slices`. ``modes``: parts of the site that stay
+    behind its mode.
     """
 
     window: int = 7 * DAY
@@ -82,6 +85,7 @@ class Policy:
     charge_largest: bool = True
     fixed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
+    modes: Modes = field(default_factory=Modes)
     run_on_price: Fraction = Fraction(1)
     margin: Fraction = Fraction(5, 100)
     wide_wait: int = 10 * 60

@@ -11,7 +11,7 @@ from pyslurm_budget.domain.model import Mode, WorkClass
 from pyslurm_budget.domain.pool import PoolMap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyslurm_budget.domain.books import History, Use
     from pyslurm_budget.domain.budget import BudgetTree
@@ -27,6 +27,7 @@ class LiveRun:
 
     ``work_class`` is the class that counts in the present mode. ``stoppable`` is false for runs that Slurm cannot
     requeue and for those that ran at the switch-on. ``requeued`` counts our requeues of the job in the last 24 h.
+    ``withheld``: its partition or budget stays behind the site's enforce, so nothing is done to it.
     """
 
     job: Job
@@ -39,6 +40,7 @@ class LiveRun:
     protected_until: int
     stoppable: bool
     requeued: int = 0
+    withheld: bool = False
 
     def loss(self, now: int, cap: int) -> int:
         """Seconds of work that a stop would lose: since the last multiple of the contract, at most ``cap``."""
@@ -96,6 +98,20 @@ class Situation:
     def enforcing(self) -> bool:
         """Whether jobs really are in the classes that we decide."""
         return self.mode is Mode.ENFORCE
+
+    def mode_of(self, partitions: Iterable[str], budget: str | None) -> Mode:
+        """The mode for work in these partitions that this budget pays for."""
+        if not self.policy.modes:
+            return self.mode
+        return self.policy.modes.of(self.mode, partitions, self.tree.path_of(budget))
+
+    def enforces(self, partitions: Iterable[str], budget: str | None) -> bool:
+        """Whether such work really is in the class that we decide."""
+        return self.mode_of(partitions, budget) is Mode.ENFORCE
+
+    def withheld(self, partitions: Iterable[str], budget: str | None) -> bool:
+        """Whether such work is left alone although the site enforces."""
+        return self.enforcing and not self.enforces(partitions, budget)
 
     @cached_property
     def pools(self) -> PoolMap:

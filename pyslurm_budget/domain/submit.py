@@ -100,10 +100,11 @@ LEFT_ALONE = Decision(Outcome.LEAVE, Outcome.LEAVE, "not-managed")
 
 def decide(table: DecisionTable, request: SubmitRequest, *, now: int, carry: Carry) -> Decision:
     """Judge one submission by the table; ``carry.add(request, decision, now)`` then makes it count for the next."""
-    if table.mode is Mode.OBSERVE:
+    mode = table.mode_for(request.account, request.partition)
+    if mode is Mode.OBSERVE:
         return LEFT_ALONE
     decision = _Judge(table, request, now, carry).judge()
-    if table.mode is Mode.ENFORCE:
+    if mode is Mode.ENFORCE:
         return decision
     return replace(decision, outcome=Outcome.LEAVE, qos=None, site_factor=None, marker=None)
 
@@ -126,7 +127,7 @@ def managed_qos(table: DecisionTable, names: str | None) -> tuple[str, bool] | N
 
 def without_table(last: DecisionTable | None, request: SubmitRequest) -> Decision:
     """Judge without a table that can be used: a typed managed QOS becomes spare, all else is left alone (4.8)."""
-    if last is None or last.mode is not Mode.ENFORCE:
+    if last is None or last.mode_for(request.account, request.partition) is not Mode.ENFORCE:
         return LEFT_ALONE
     found = managed_qos(last, request.qos)
     if found is None or found[1]:

@@ -43,7 +43,7 @@ NONE = "-"
 # Lua 5.1 has only doubles: above this whole numbers are no longer exact.
 LARGEST = 2**53 - 1
 ONCE = (KIND, "contract", "array", "scale", "horizons")
-MANY = ("qos", "adopt", "operator", "fraction", "partition", "shape", "account", "user")
+MANY = ("qos", "adopt", "operator", "fraction", "mode", "partition", "shape", "account", "user")
 
 
 def render(table: DecisionTable) -> str:
@@ -81,6 +81,8 @@ def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
         yield ("operator", name, str(uid))
     for kind, part in t.fractions.items():
         yield ("fraction", kind, str(part.numerator), str(part.denominator))
+    yield from (("mode", "partition", name, str(mode)) for name, mode in t.partition_modes.items())
+    yield from (("mode", "account", name, str(mode)) for name, mode in t.account_modes.items())
     for p in t.partitions:
         yield ("partition", p.name, str(p.default_contract), _flag(p.is_default), _number(p.time_limit))
         for s in p.shapes:
@@ -134,6 +136,7 @@ class _Reader:
         self._operators: dict[int, str] = {}
         self._fractions: dict[str, Fraction] = {}
         self._partitions: dict[str, PartitionLine] = {}
+        self._modes: dict[str, dict[str, Mode]] = {"partition": {}, "account": {}}
         self._accounts: dict[tuple[str, str], AccountLine] = {}
         self._users: dict[tuple[str, str], UserLine] = {}
 
@@ -186,6 +189,8 @@ class _Reader:
             accounts=tuple(self._accounts.values()),
             users=tuple(self._users.values()),
             fractions=MappingProxyType(self._fractions),
+            partition_modes=MappingProxyType(self._modes["partition"]),
+            account_modes=MappingProxyType(self._modes["account"]),
         )
 
     def _has_parts(self) -> bool:
@@ -249,6 +254,14 @@ class _Reader:
         if not 0 < _natural(part) <= _natural(of) <= MOST_PARTS:
             raise ValueError(f"{part}/{of} is no part of a GPU of at most {MOST_PARTS}")
         self._fractions[kind] = Fraction(int(part), int(of))
+
+    def read_mode(self, rest: list[str]) -> None:
+        """The mode of a partition or of an account that stays behind the cluster's."""
+        what, name, mode = _fields(rest, 3)
+        if what not in self._modes:
+            raise ValueError(f"{what!r} where partition or account is expected")
+        _new(self._modes[what], name)
+        self._modes[what][name] = Mode(mode)
 
     def read_partition(self, rest: list[str]) -> None:
         """A partition."""

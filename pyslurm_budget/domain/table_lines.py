@@ -10,11 +10,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.model import Mode
+from pyslurm_budget.domain.modes import least
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from fractions import Fraction
-
-    from pyslurm_budget.domain.model import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class DecisionTable:
     """The whole table. ``twins`` maps each managed QOS to its spare twin; ``operators`` are (name, uid) pairs.
     ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``.
     ``fractions``: parts of a GPU by type, and of a shard (:mod:`pyslurm_budget.domain.slices`).
+    ``partition_modes`` and ``account_modes`` name those that stay behind ``mode``.
 
     Accounts and QOS are lower case, as in Slurm's database. ``ahead``: so many tasks of an array are backed at a
     time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class.
@@ -106,6 +108,8 @@ class DecisionTable:
     accounts: tuple[AccountLine, ...] = ()
     users: tuple[UserLine, ...] = ()
     fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
+    partition_modes: Mapping[str, Mode] = field(default_factory=lambda: MappingProxyType({}))
+    account_modes: Mapping[str, Mode] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
     def by_partition(self) -> Mapping[str, PartitionLine]:
@@ -121,3 +125,10 @@ class DecisionTable:
     def by_user(self) -> Mapping[tuple[str, str], frozenset[str]]:
         """QOS names by (account, user)."""
         return {(line.account, line.user): frozenset(line.qos) for line in self.users}
+
+    def mode_for(self, account: str, partition: str | None) -> Mode:
+        """The mode for a job of this account in these partitions (a list as Slurm has it, ``None``: the default)."""
+        default = [p.name for p in self.partitions if p.is_default][:1]
+        names = default if partition is None else partition.split(",")
+        of_partitions = [self.partition_modes[name] for name in names if name in self.partition_modes]
+        return least((self.mode, self.account_modes.get(account, self.mode), *of_partitions))

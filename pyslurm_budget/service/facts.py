@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
 from pyslurm_budget.domain.candidate import contract_of
-from pyslurm_budget.domain.model import JobState, WorkClass
+from pyslurm_budget.domain.model import JobState, Mode, WorkClass
 from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.domain.situation import LiveRun
 from pyslurm_budget.domain.slices import SHARD, part
@@ -15,11 +15,11 @@ from pyslurm_budget.service.pieces import pieces
 from pyslurm_budget.service.ports import ContractFacts, RunFacts, RunPart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from fractions import Fraction
 
     from pyslurm_budget.domain.budget import BudgetTree
-    from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot, Tres
+    from pyslurm_budget.domain.model import Job, RunKey, RunRecord, Snapshot, Tres
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.domain.pool import PoolMap
 
@@ -245,26 +245,31 @@ def live_runs(
     facts: Mapping[RunKey, RunFacts],
     contracts: Mapping[RunKey, ContractFacts],
     *,
-    enforcing: bool,
+    mode_of: Callable[[RunFacts], Mode],
+    site: Mode,
     requeues: Mapping[str, int],
 ) -> tuple[LiveRun, ...]:
-    """Every running or suspended job that holds something of a pool, with its contract."""
+    """Every running or suspended job that holds something of a pool, with its contract. ``mode_of`` tells the mode
+    that a run is under, ``site`` is the cluster's: a run that stays behind it is not ours to stop."""
     found: list[LiveRun] = []
     for job in jobs:
         run, contract = facts.get(job.key), contracts.get(job.key)
         if job.state not in LIVE or run is None or contract is None or run.pool is None:
             continue
+        enforced = mode_of(run) is Mode.ENFORCE
+        withheld = site is Mode.ENFORCE and not enforced
         found.append(
             LiveRun(
                 job=job,
                 budget=run.budget,
                 pool=run.pool,
                 rate=run.rate,
-                work_class=run.work_class if enforcing else run.shadow,
+                work_class=run.work_class if enforced else run.shadow,
                 start=run.start or 0,
                 minimum=contract.minimum,
                 protected_until=contract.protected_until,
-                stoppable=contract.stoppable,
+                stoppable=contract.stoppable and not withheld,
+                withheld=withheld,
                 requeued=requeues.get(job.ref, 0),
             )
         )

@@ -77,7 +77,7 @@ class Gatherer:
 
     def _reader(self) -> Sync:
         installed, now = int(self._ledger.get(INSTALLED) or self._snapshot.now), self._snapshot.now
-        return Sync(self._accounting, self._ledger, self._maker, self._mode, self._admissions, installed, now)
+        return Sync(self._accounting, self._ledger, self._maker, self._enforced, self._admissions, installed, now)
 
     def without_accounting(self) -> None:
         """Go on with the runs as far as they are known, while slurmdbd does not answer."""
@@ -108,7 +108,7 @@ class Gatherer:
     def _situation(
         self, runs: dict[RunKey, RunFacts], contracts: dict[RunKey, ContractFacts], requeues: Iterable[Intent]
     ) -> Situation:
-        enforcing, now = self._mode is Mode.ENFORCE, self._snapshot.now
+        now = self._snapshot.now
         live = {job.key for job in self._snapshot.jobs if job.state in LIVE}
         uses = [use for run in runs.values() if run.end is None for use in self._uses(run, contracts, live)]
         past = [self._requeued(intent, runs) for intent in requeues if intent.state in STOPPED]
@@ -121,7 +121,9 @@ class Gatherer:
             mode=self._mode,
             tree=self._tree,
             uses=(*uses, *self._idle(runs.values(), contracts)),
-            runs=live_runs(self._snapshot.jobs, runs, contracts, enforcing=enforcing, requeues=counts),
+            runs=live_runs(
+                self._snapshot.jobs, runs, contracts, mode_of=self._mode_of, site=self._mode, requeues=counts
+            ),
             capacities=self._capacities(),
             admissions=self._admissions,
             history=self._history(marks(self._policy, now), now),
@@ -133,7 +135,7 @@ class Gatherer:
     def _idle(self, runs: Iterable[RunFacts], contracts: dict[RunKey, ContractFacts]) -> tuple[Use, ...]:
         """What the idle part of reservations is charged."""
         live = (self._with_contract(run, contracts) for run in runs if run.end is None)
-        return self._past.uses(live, enforcing=self._mode is Mode.ENFORCE)
+        return self._past.uses(live, self._enforced)
 
     def _with_contract(self, run: RunFacts, contracts: dict[RunKey, ContractFacts]) -> RunFacts:
         contract = contracts.get(run.key)
@@ -147,7 +149,7 @@ class Gatherer:
     def _uses(self, run: RunFacts, contracts: dict[RunKey, ContractFacts], live: set[RunKey]) -> tuple[Use, ...]:
         return uses_of(
             self._with_contract(run, contracts),
-            enforcing=self._mode is Mode.ENFORCE,
+            enforcing=self._enforced(run),
             live=run.key in live,
             now=self._snapshot.now,
             run_on=self._policy.run_on_price,
@@ -178,11 +180,22 @@ class Gatherer:
         if new or ended:
             self._ledger.save_contracts([*new, *ended])
         known.update({c.key: c for c in new})
-        return {key: self._in_force(contract) for key, contract in known.items()}
+        return {key: self._in_force(contract, runs.get(key)) for key, contract in known.items()}
 
-    def _in_force(self, contract: ContractFacts) -> ContractFacts:
+    def _mode_of(self, run: RunFacts) -> Mode:
+        """The mode that a run is under: its partition or its budget may stay behind the site's."""
+        if not self._policy.modes:
+            return self._mode
+        partitions = [run.partition] if run.partition else ()
+        return self._policy.modes.of(self._mode, partitions, self._tree.path_of(run.budget))
+
+    def _enforced(self, run: RunFacts) -> bool:
+        return self._mode_of(run) is Mode.ENFORCE
+
+    def _in_force(self, contract: ContractFacts, run: RunFacts | None) -> ContractFacts:
         """A contract frozen before the switch-on was a shadow: such a run has contract 0 and is left alone."""
-        if self._mode is not Mode.ENFORCE or contract.mode is Mode.ENFORCE:
+        enforced = self._mode is Mode.ENFORCE if run is None else self._enforced(run)
+        if not enforced or contract.mode is Mode.ENFORCE:
             return contract
         stoppable = contract.stoppable and self._policy.displace_old_runs
         return replace(contract, minimum=0, protected_until=contract.start, stoppable=stoppable)
@@ -193,12 +206,13 @@ class Gatherer:
         run = runs.get(job.key)
         if job.state not in LIVE or run is None or job.key in known:
             return None
-        since = self._ledger.get(ENFORCED_SINCE) if self._mode is Mode.ENFORCE else None
+        mode = self._mode_of(run)
+        since = self._ledger.get(ENFORCED_SINCE) if mode is Mode.ENFORCE else None
         return freeze(
             self._maker,
             job,
             run,
-            mode=self._mode,
+            mode=mode,
             enforced_since=int(since) if since else None,
             own_requeue=job.restarts > 0 and self._own_requeue(job, run, ours),
         )
@@ -249,7 +263,7 @@ class Gatherer:
         return frozenset(found)
 
     def _class(self, run: RunFacts) -> WorkClass:
-        return run.work_class if self._mode is Mode.ENFORCE else run.shadow
+        return run.work_class if self._enforced(run) else run.shadow
 
     def _capacities(self) -> dict[str, PoolCapacity]:
         slices, sampled = self._ledger.capacity(self._snapshot.now - self._policy.window - self._policy.hour)

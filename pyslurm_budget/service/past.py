@@ -11,7 +11,7 @@ from pyslurm_budget.domain.model import WorkClass
 from pyslurm_budget.service.pieces import pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from fractions import Fraction
 
     from pyslurm_budget.domain.books import Use
@@ -110,25 +110,28 @@ class NodePast:
         held = (n for n in self._pools.members.get(pool, ()) if n.in_service and n.name in reserved)
         return self._pools.in_service(pool) - sum(self._pools.worth[n.name] for n in held)
 
-    def uses(self, runs: Iterable[RunFacts], *, enforcing: bool) -> tuple[Use, ...]:
-        """What reservations that were bought charge for their idle part. ``runs`` are the open ones."""
+    def uses(self, runs: Iterable[RunFacts], enforced: Callable[[RunFacts], bool]) -> tuple[Use, ...]:
+        """What reservations that were bought charge for their idle part. ``runs`` are the open ones; ``enforced``
+        tells whether a run is in its class by its QOS."""
         now, begin = self._snapshot.now, self._snapshot.now - self._policy.window
         paid = [h for h in self._told() if h.payers(self._budget_of) and h.end > begin and h.start < now]
         if not paid:
             return ()
         first, last = max(begin, min(h.start for h in paid)), min(now, max(h.end for h in paid))
         ended = [run for run in self._ledger.runs_between(first, last) if run.end is not None]
-        occupants = [o for run in (*ended, *runs) for o in self._occupants(run, enforcing=enforcing)]
+        occupants = [
+            o for run in (*ended, *runs) for o in self._occupants(run, enforced=run.end is None and enforced(run))
+        ]
         cut = [replace(h, end=min(h.end, now)) for h in paid]
         out = self._out_by_node()
         return tuple(idle_uses(cut, occupants, self._pools, self._budget_of, self._belongs, out=out))
 
-    def _occupants(self, run: RunFacts, *, enforcing: bool) -> Iterator[Occupant]:
+    def _occupants(self, run: RunFacts, *, enforced: bool) -> Iterator[Occupant]:
         """A run as it lies on its nodes, in the class that counts."""
         work_class = run.charged_as
         end = run.end
         if end is None:
-            work_class = run.work_class if enforcing else run.shadow
+            work_class = run.work_class if enforced else run.shadow
             end = self._snapshot.now if run.charged_to is None else run.charged_to
         for piece in pieces(run, end, work_class) if run.nodes else ():
             price = self._policy.run_on_price if piece.group.run_on else 1

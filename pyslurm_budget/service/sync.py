@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Price
 from pyslurm_budget.domain.candidate import contract_of
-from pyslurm_budget.domain.model import JobState, Mode, WorkClass
+from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.errors import SlurmdbdError
 from pyslurm_budget.service.facts import LIVE
 from pyslurm_budget.service.ports import SyncState
@@ -38,7 +38,7 @@ class Sync:
     accounting: Accounting
     ledger: Ledger
     maker: FactMaker
-    mode: Mode
+    enforced: Callable[[RunFacts], bool]
     admissions: Mapping[str, Admission]
     installed: int
     now: int
@@ -120,11 +120,13 @@ class Sync:
     def _sorted(self, facts: Iterable[RunFacts], unseen: dict[RunKey, RunFacts]) -> list[RunFacts]:
         """The facts with the class that counts; those whose shadow class is not known yet go to the unseen."""
         facts = list(facts)
-        if self.mode is Mode.ENFORCE:
+        found = [fact for fact in facts if self.enforced(fact)]
+        if len(found) == len(facts):
             return facts
         known = self.ledger.runs_of(fact.key for fact in facts)
-        found: list[RunFacts] = []
         for fact in facts:
+            if self.enforced(fact):
+                continue
             shadow = self._shadow(fact, known)
             if shadow is None:
                 unseen[fact.key] = fact

@@ -12,10 +12,10 @@ from pyslurm_budget.domain.table import render as render_table
 from pyslurm_budget.service.state import PoolState, PublicState, state_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyslurm_budget.domain.evaluate import Evaluation
-    from pyslurm_budget.domain.model import Partition
+    from pyslurm_budget.domain.model import Mode, Partition
     from pyslurm_budget.domain.situation import Situation
 
 
@@ -68,7 +68,26 @@ def decision_table(
         accounts=tuple(_accounts(situation, evaluation)),
         users=tuple(_users(situation)),
         fractions=policy.fractions,
+        partition_modes=_partition_modes(situation),
+        account_modes=_account_modes(situation),
     )
+
+
+def _partition_modes(situation: Situation) -> Mapping[str, Mode]:
+    """Partitions that stay behind the cluster's mode."""
+    modes = situation.policy.modes
+    of = {p.name: modes.of_partition(situation.mode, p.name) for p in situation.snapshot.partitions}
+    return MappingProxyType({name: mode for name, mode in of.items() if mode is not situation.mode})
+
+
+def _account_modes(situation: Situation) -> Mapping[str, Mode]:
+    """Slurm accounts whose budgets stay behind the cluster's mode."""
+    modes, tree = situation.policy.modes, situation.tree
+    of = {
+        account: modes.of_budget(situation.mode, tree.path_of(situation.budget_of(account)))
+        for account in sorted(situation.snapshot.parents)
+    }
+    return MappingProxyType({name: mode for name, mode in of.items() if mode is not situation.mode})
 
 
 def _partition(situation: Situation, partition: Partition) -> PartitionLine:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.cli import report as report_command
 from pyslurm_budget.domain.budget import BudgetTree
-from pyslurm_budget.domain.model import Job, JobState, Mode, RunKey, RunRecord, Tres
+from pyslurm_budget.domain.model import Job, JobState, RunKey, RunRecord, Tres
 from pyslurm_budget.domain.policy import Policy
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.ledger.store import SqlLedger
@@ -334,7 +334,7 @@ def synced(books: Books, at: int, rows: tuple[RunRecord, ...], jobs: tuple[Job, 
     ledger = SqlLedger(books.site.url, books.cluster)
     shot = snapshot(jobs, nodes(1), at)
     maker = FactMaker(Policy(), BudgetTree({}), shot, PoolMap((), shot.nodes, shot.partitions))
-    Sync(Answers(*rows), ledger, maker, Mode.OBSERVE, {}, EVER, at).run(lambda: pytest.fail("nobody waited"))
+    Sync(Answers(*rows), ledger, maker, lambda _: False, {}, EVER, at).run(lambda: pytest.fail("nobody waited"))
     ledger.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.cli.simulated import SimulatedSite
 from pyslurm_budget.domain.model import JobState, Mode
-from tests.property.world import NODES, TREES, Rounds, World, worlds
+from pyslurm_budget.domain.modes import Modes
+from tests.property.world import NODES, TREES, USERS, Rounds, World, worlds
 
 READS = ("live", "accounting")
 
@@ -132,3 +134,30 @@ def test_observe_foretells_what_enforce_does(seed: int, tree: dict[str, tuple[st
         finally:
             site.close()
     assert found[0] == found[1]
+
+
+@EXAMPLES
+@given(worlds(), st.sampled_from(sorted(USERS.values())))
+def test_what_stays_behind_is_left_alone(world: World, budget: str) -> None:
+    """Neither the controller nor the plugin touches a job of a budget that is only observed, whatever others do."""
+    world.policy = replace(world.policy, modes=Modes(budgets={budget: Mode.OBSERVE}))
+    behind = {user for user, account in USERS.items() if budget in _path(world, account)}
+    site = world.begin()
+    try:
+        world.play()
+        submitted = [e for e in world.cluster.events if e.kind == "submit" and e.detail["user"] in behind]
+        refs = {e.ref for e in submitted}
+        touched = [e for e in world.cluster.events if e.kind == "update" and e.ref.partition("_")[0] in refs]
+        assert (touched, [e for e in submitted if e.detail["qos"] != "backed"]) == ([], [])
+        assert [i for i in site.ledger.intents() if i.action.ref.partition("_")[0] in refs] == []
+    finally:
+        site.close()
+
+
+def _path(world: World, account: str) -> list[str]:
+    found: list[str] = []
+    at: str | None = account
+    while at is not None:
+        found.append(at)
+        at = world.tree[at][0]
+    return found

@@ -146,4 +146,8 @@ def tables(draw: st.DrawFn) -> DecisionTable:
             for user in pick(("alice", "bob"), ("alice",))
         ),
         fractions=MappingProxyType(fractions),
+        partition_modes=MappingProxyType(
+            pick({}, {"gpu": Mode.ADVISE}, {"gpu": Mode.ENFORCE, "owners": Mode.OBSERVE})
+        ),
+        account_modes=MappingProxyType(pick({}, {"pa": Mode.OBSERVE}, {"pa": Mode.ADVISE, "pb": Mode.ENFORCE})),
     )

@@ -92,6 +92,15 @@ def test_fixed_capacities_are_by_pool() -> None:
     assert effective(config)["capacity.fixed.h100"] == 64
 
 
+def test_parts_may_have_modes_of_their_own() -> None:
+    config = read("[modes.partitions]\n'*' = 'observe'\ngpu = 'enforce'\n[modes.budgets]\nbio = 'advise'")
+    assert dict(config.policy.modes.partitions) == {"*": Mode.OBSERVE, "gpu": Mode.ENFORCE}
+    assert dict(config.policy.modes.budgets) == {"bio": Mode.ADVISE}
+    again = read("\n".join(setting_lines(replace(config, cluster="alpha"))))
+    assert again.policy.modes == config.policy.modes
+    assert effective(config)["modes.budgets.bio"] is Mode.ADVISE
+
+
 def test_every_field_can_be_set() -> None:
     settable = {key.sets for key in KEYS}
     every = {field.name for field in fields(Config)} | {f"policy.{field.name}" for field in fields(Policy)}
@@ -102,6 +111,7 @@ def test_every_field_can_be_set() -> None:
         "policy.pools",
         "policy.fractions",
         "policy.fixed",
+        "policy.modes",
     }
     assert settable <= every | {"adopt"}
 
@@ -142,6 +152,10 @@ def test_every_field_can_be_set() -> None:
         ("[capacity.fixed]", ["capacity.fixed", "section with entries"]),
         ("[capacity]\nfixed = 64", ["capacity.fixed", "section with entries"]),
         ("[capacity]\nfixd = 64", ["unknown key capacity.fixd", "did you mean capacity.fixed?"]),
+        ("[modes.budgets]\nbio = 'on'", ["modes.budgets.bio", "found 'on'", "observe, advise, enforce"]),
+        ("[modes.budgets]", ["modes.budgets", "section with entries"]),
+        ("[modes.budget]\nbio = 'observe'", ["unknown key modes.budget", "did you mean modes.budgets?"]),
+        ("[modes]\nbudgets = 'observe'", ["modes.budgets", "section with entries"]),
         ("[contract]\ndefault = '9h'", ["contract.default is longer than contract.cap"]),
         ("[contract]\nfloor = '9h'", ["contract.floor is longer than contract.cap"]),
         ("[window]\nlength = '4h'", ["contract.cap is longer than window.length"]),
