@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 
+from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.table import PartitionLine, ShapeLine, UserLine, parse, render
 from tests.unit.tables import TABLE, changed, tables
 
@@ -40,7 +41,8 @@ def test_the_text_is_what_the_page_says() -> None:
     assert "account\tnone\ta100\t-\t2000000\t0\t0\t-\t0\t0" in lines
     assert "user\tpa\talice\tbacked,spare" in lines
     assert lines[-2:] == [f"end\t{len(lines) - 2}", ""]
-    whole = render(changed(adopt="backed", fractions=MappingProxyType({"1g.5gb": Fraction(1, 7)})))
+    fractions, behind = MappingProxyType({"1g.5gb": Fraction(1, 7)}), MappingProxyType({"pa": Mode.OBSERVE})
+    whole = render(changed(adopt="backed", fractions=fractions, account_modes=behind))
     assert whole.startswith("sbudget-table\t2\t")
     assert "\nfraction\t1g.5gb\t1\t7\n" in whole
     assert "\nshape\tmixed\th100\th100\t4000\t64\t2048000\n" in whole
@@ -70,6 +72,8 @@ ACCOUNT = next(line for line in TEXT.split("\n") if line.startswith("account\tpb
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
+        ("operator\tslurm\t64", "mode\tpool\ta100\tobserve", "'pool' where partition or account is expected"),
+        ("operator\tslurm\t64", "mode\taccount\tpa\toff", "'off' is not a valid Mode"),
         (FIRST, FIRST.replace("\t1\t", "\t3\t", 1), "Line 1 .*version 3, this release reads versions 1 and 2"),
         (FIRST, FIRST.replace("\t1\t", "\t2\t", 1), "fractions in version 1, or none in version 2"),
         ("operator\tslurm\t64", "fraction\tshard\t1\t8", "fractions in version 1, or none in version 2"),
