@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from pyslurm_budget import values
+from pyslurm_budget.domain.engine import ENGINES
 from pyslurm_budget.domain.model import Mode
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def _largest(value: object) -> bool:
 def _accounting(value: object) -> str:
     if value not in ("sacct", "sql"):
         raise ValueError(f'found {values.shown(value)}; accepted are "sacct" and "sql"')
+    return str(value)
+
+
+def _engine(value: object) -> str:
+    if value not in ENGINES:
+        raise ValueError(f"found {values.shown(value)}; accepted are {', '.join(ENGINES)}")
     return str(value)
 
 
@@ -176,6 +183,19 @@ KEYS: tuple[Key, ...] = (
         "the same as a part of the pool; the larger counts",
     ),
     Key("admission.array_ahead", "policy.array_ahead", values.whole, "tasks of an array that are backed at a time"),
+    Key(
+        "displace.engine",
+        "policy.engine",
+        _engine,
+        "claim: Slurm's preemption takes runs that are opened for it (23.02 and later); requeue: our placement judges; "
+        "auto: claim where `sbudget setup check` finds all that it needs",
+    ),
+    Key(
+        "displace.claim_step",
+        "policy.claim_step",
+        _positive,
+        "how long Slurm is given to take a run before more are opened; 2s where bf_interval is short",
+    ),
     Key(
         "displace.margin",
         "policy.margin",

@@ -76,6 +76,7 @@ class SimulatedSite:
             publisher=self.published,
             host_clock=lambda: self.cluster.now,
             history=self.cluster,
+            pace=self.cluster,
         )
         self.controller = Reconciler(settings, ports, at_step)
         self._due = self.cluster.now
@@ -105,10 +106,10 @@ class SimulatedSite:
         return self.last
 
     def run_for(self, seconds: int) -> None:
-        """Let time pass, with the cycles that are due in it."""
+        """Let time pass, with the cycles that are due in it; a round of claims in the last one may take longer."""
         end = self.cluster.now + seconds
         while self.controller is not None and self._due <= end:
             self.cluster.run_until(max(self._due, self.cluster.now))
             self._due = self.cluster.now + self._every
             self.cycle()
-        self.cluster.run_until(end)
+        self.cluster.run_until(max(end, self.cluster.now))

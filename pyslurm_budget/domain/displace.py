@@ -31,10 +31,12 @@ HUNDRED = 100
 
 @dataclass(frozen=True, slots=True)
 class Displacement:
-    """One beneficiary and the runs that give way to it, with the sentence's numbers for each."""
+    """One beneficiary and the runs that give way to it, with the sentence's numbers for each. Where Slurm judges
+    (claims), there may be none, and ``others`` are further runs that it may be let take, in that order."""
 
     candidate: Candidate
     victims: tuple[tuple[LiveRun, Reason], ...]
+    others: tuple[tuple[LiveRun, Reason], ...] = ()
 
 
 @dataclass(slots=True)
@@ -97,8 +99,7 @@ class Displacer:
     def _serve(self, pool: str, c: Candidate, *, first: bool) -> bool:
         """Serve one job; false ends the search of the pool."""
         if c.job.request.special is not None:
-            self._search.notes[c.ref] = Reason("cannot-judge", {"what": c.job.request.special})
-            return False
+            return self._let_slurm_judge(pool, c, c.job.request.special, first=first)
         partitions = self._situation.pools.partition_nodes
         if (shares := place(c.job, self._spare, partitions)) is not None:
             take(self._spare, shares)
@@ -132,15 +133,50 @@ class Displacer:
             take(self._spare, shares)
         if len(chosen) <= self._situation.policy.requeues_per_cycle:
             self._planned += len(chosen)
-        self._search.displacements.append(Displacement(c, tuple((run, reasons[run.job.ref]) for run in chosen)))
+        others = [(run, reason) for run, reason in allowed if run not in chosen]
+        victims = tuple((run, reasons[run.job.ref]) for run in chosen)
+        self._search.displacements.append(Displacement(c, victims, self._in_turn(others)))
         return True
+
+    def _let_slurm_judge(self, pool: str, c: Candidate, special: str, *, first: bool) -> bool:
+        """Where our own placement cannot judge the request, Slurm does, if it can be claimed from; not for het jobs,
+        of which it would serve one part after the other."""
+        if not self._situation.claims or c.job.het or not c.job.reason.startswith("Resources"):
+            self._search.notes[c.ref] = Reason("cannot-judge", {"what": special})
+            return False
+        wait = self._backing_off(c)
+        if wait is not None:
+            self._search.notes[c.ref] = wait
+            return False
+        allowed = [r for r in self._allowed(pool, c, first=first) if r[0].job.ref not in self._taken]
+        if not allowed:
+            self._search.notes.setdefault(c.ref, Reason("no-room", {"pool": pool}))
+            return False
+        self._search.displacements.append(Displacement(c, (), self._in_turn(allowed)))
+        return True
+
+    def _in_turn(self, allowed: list[tuple[LiveRun, Reason]]) -> tuple[tuple[LiveRun, Reason], ...]:
+        """Runs in the order in which they are opened: the most loaded side first, then the least work lost."""
+        if not self._situation.claims:
+            return ()
+        now, cap = self._situation.now, self._situation.policy.loss_cap
+
+        def key(entry: tuple[LiveRun, Reason]) -> tuple[int, int, str]:
+            run, reason = entry
+            load = reason.numbers["load"]
+            return -int(load), max(run.job.held_tres.gpus or 0, 1) * run.loss(now, cap), run.job.ref
+
+        return tuple(sorted(allowed, key=key))
 
     def _backing_off(self, c: Candidate) -> Reason | None:
         """Whether runs were stopped for this job already: it must start first, or it was wasted and waits longer."""
+        policy = self._situation.policy
+        tried = [at for ref, at in self._situation.tried if ref == c.ref and at >= c.job.key.submit]
+        if tried and self._situation.now < tried[-1] + policy.back_off * len(tried):
+            return Reason("backing-off", {"since": tried[-1], "until": tried[-1] + policy.back_off * len(tried)})
         mine = [r for r in self._situation.requeued if r.for_ref == c.ref and r.at >= c.job.key.submit]
         if not mine:
             return None
-        policy = self._situation.policy
         rounds = len({r.at for r in mine})
         deadline = mine[-1].at + self._situation.snapshot.controller.kill_wait + policy.start_deadline
         until = deadline if rounds == 1 and self._situation.now < deadline else deadline + policy.back_off * rounds

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain import guard
+from pyslurm_budget.domain import claim, guard
 from pyslurm_budget.domain.admission import Admitter, Classes
 from pyslurm_budget.domain.books import Books, Price
 from pyslurm_budget.domain.candidate import candidates
@@ -15,12 +15,14 @@ from pyslurm_budget.domain.displace import Displacer
 from pyslurm_budget.domain.drain import drained_runs, pools_of
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, current_step, step_size, wanted_steps
-from pyslurm_budget.domain.plan import Action, ActionKind, BudgetState, Plan, Reason
+from pyslurm_budget.domain.plan import Action, ActionKind, BudgetState, Plan, Reason, Taking
+from pyslurm_budget.domain.sweep import exposed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyslurm_budget.domain.candidate import Candidate
+    from pyslurm_budget.domain.displace import Displacement
     from pyslurm_budget.domain.model import Job
     from pyslurm_budget.domain.situation import LiveRun, Situation
 
@@ -62,15 +64,17 @@ def evaluate(situation: Situation, *, halted: Reason | None = None) -> Evaluatio
     classes = Admitter(situation, books).decide(pending)
     halted = halted or guard.quiet(situation)
     actions: list[Action] = []
+    takings: list[Taking] = []
     notes: list[Reason] = [halted] if halted else []
     if halted is None:
-        actions, notes = _actions(situation, books, classes)
+        actions, takings, notes = _actions(situation, books, classes)
     plan = Plan(
         now=situation.now,
         actions=tuple(actions),
         admissions=tuple(classes.admissions[c.ref] for c in pending),
         budgets=tuple(_states(situation, books, classes)),
         notes=tuple(notes),
+        takings=tuple(takings),
     )
     return Evaluation(plan, books, classes)
 
@@ -84,7 +88,7 @@ def drains(situation: Situation) -> list[Action]:
     return guard.capped(situation, actions)[0]
 
 
-def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list[Action], list[Reason]]:
+def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list[Action], list[Taking], list[Reason]]:
     notes: list[Reason] = []
     requeues: list[Action] = []
     gone: set[str] = set()
@@ -97,17 +101,56 @@ def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list
                 gone.add(run.job.ref)
     may_gain = {pool: [c for c in order if not _withheld(situation, c)] for pool, order in classes.backed.items()}
     search = Displacer(situation, books).search(may_gain)
-    for displacement in search.displacements:
-        for run, reason in displacement.victims:
-            if run.job.ref not in gone:
-                kind = ActionKind.DISPLACE
-                requeues.append(_requeue(situation, run, kind, reason, displacement.candidate.ref))
+    takings = [_taking(situation, displacement, gone) for displacement in search.displacements]
+    requeues.extend(run for taking in takings for run in taking.first)
     notes.extend(Reason(r.code, {**r.numbers, "job": ref}) for ref, r in search.notes.items())
     requeues, cap = guard.capped(situation, requeues)
     if cap:
         notes.append(cap)
+    kept = {action.ref for action in requeues}
+    takings = [taking for taking in takings if all(run.ref in kept for run in taking.first)]
+    takings, open_runs = _while_closed(situation, takings)
+    notes.extend(open_runs)
     updates = [*_class_changes(situation, classes), *_started(situation)]
-    return [*updates[: situation.policy.updates_per_cycle], *requeues], notes
+    return [*updates[: situation.policy.updates_per_cycle], *requeues], takings, notes
+
+
+def _taking(situation: Situation, displacement: Displacement, gone: Collection[str]) -> Taking:
+    """A beneficiary's claim, and the runs whose place it may take, but for those that are drained anyway."""
+    c = displacement.candidate
+    controller = situation.snapshot.controller
+    first, others = (
+        tuple(
+            _requeue(situation, run, ActionKind.DISPLACE, reason, c.ref)
+            for run, reason in runs
+            if run.job.ref not in gone
+        )
+        for runs in (displacement.victims, displacement.others)
+    )
+    job = Action(
+        kind=ActionKind.CLAIM,
+        ref=c.ref,
+        key=c.job.key,
+        reason=Reason("claims", {"gpus": c.job.request.gpus, "runs": len(first) + len(others)}),
+        expect_state=JobState.PENDING,
+        expect_qos=_wanted_qos(situation, c, WorkClass.BACKED),
+        qos=situation.policy.classes.claim,
+        site_factor=claim.TOP,
+        time_limit=c.job.time_limit,
+        until=situation.now + controller.kill_wait + situation.policy.start_deadline,
+    )
+    return Taking(job, first, others)
+
+
+def _while_closed(situation: Situation, takings: list[Taking]) -> tuple[list[Taking], list[Reason]]:
+    """No claim while a run inside its contract stands open, although the sweep has just shielded all."""
+    if not situation.claims:
+        return takings, []
+    classes = situation.policy.classes
+    inside = [r for r in situation.runs if situation.now < r.protected_until and exposed(r.job, classes)]
+    if not inside:
+        return takings, []
+    return [], [Reason("stands-open", {"job": inside[0].job.ref, "user": inside[0].job.user, "runs": len(inside)})]
 
 
 def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
@@ -119,7 +162,9 @@ def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
         (WorkClass.BACKED, BACKED_BASE, classes.backed),
         (WorkClass.SPARE, SPARE_BASE, classes.spare),
     ):
-        for order in orders.values():
+        for waiting in orders.values():
+            # A job that claims keeps its claim's rank until the round is over.
+            order = [c for c in waiting if c.job.qos != situation.policy.classes.claim]
             ranked = _records(situation, order, work_class)
             current = [current_step(c.job.priority, base, size) for c in ranked]
             changes = [
@@ -157,6 +202,8 @@ def _records(situation: Situation, order: Sequence[Candidate], work_class: WorkC
 def _wanted_qos(situation: Situation, c: Candidate, work_class: WorkClass) -> str:
     """The QOS of the class; the present one, where the user may not have that: Slurm would refuse the update."""
     classes, job = situation.policy.classes, c.job
+    if job.qos == classes.claim:
+        return job.qos  # its room is being made
     wanted = classes.backed_of(job.qos) if work_class is WorkClass.BACKED else classes.spare_of(job.qos)
     known = wanted in situation.snapshot.allowed_qos.get((job.account, job.user), frozenset())
     return wanted if known or not situation.enforces(job.partitions, c.budget) else job.qos

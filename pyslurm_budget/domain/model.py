@@ -231,7 +231,7 @@ class Snapshot:
     """One consistent reading of the live cluster. A reader that could not read all of it raises instead.
 
     ``allowed_qos`` maps (account, user) to the QOS names of the association; ``parents`` maps each account to its
-    parent account (``None`` for root). Both come from slurmdbd.
+    parent account (``None`` for root); ``qos`` are the names of all QOS. All three come from slurmdbd.
     """
 
     controller: Controller
@@ -241,6 +241,7 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     allowed_qos: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
     parents: Mapping[str, str | None] = field(default_factory=lambda: MappingProxyType({}))
+    qos: frozenset[str] = frozenset()
 
     @property
     def now(self) -> int:

@@ -27,6 +27,7 @@ class ActionKind(StrEnum):
     DRAIN = "drain"
     RESERVE = "reserve"
     RELEASE = "release"
+    CLAIM = "claim"
 
     @property
     def is_requeue(self) -> bool:
@@ -64,6 +65,16 @@ class Action:
     for_ref: str | None = None
     nodes: tuple[str, ...] = ()
     until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """A waiting job that may take the place of others: ``job`` is its claim, ``first`` the runs that our placement
+    found to make room (none where it cannot judge the request), ``others`` what else it may take, in that order."""
+
+    job: Action
+    first: tuple[Action, ...]
+    others: tuple[Action, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +132,4 @@ class Plan:
     admissions: tuple[Admission, ...]
     budgets: tuple[BudgetState, ...]
     notes: tuple[Reason, ...] = ()
+    takings: tuple[Taking, ...] = ()

@@ -33,11 +33,18 @@ class ClassMap:
     """The managed QOS and their spare twins (design section 3), e.g. ``{"backed": "spare"}``.
 
     ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``: on an empty
-    site nobody needs to learn a new option. ``None``: such jobs are left alone.
+    site nobody needs to learn a new option. ``None``: such jobs are left alone. ``claim`` is the QOS that the
+    controller gives to one waiting backed job for a moment (:mod:`pyslurm_budget.domain.claim`); it counts as backed.
     """
 
     twins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({"backed": "spare"}))
     adopt: str | None = "backed"
+    claim: str = "claim"
+
+    @property
+    def home(self) -> str:
+        """The managed QOS that a claiming job goes back to where nothing else is known."""
+        return next(iter(self.twins))
 
     def is_spare(self, qos: str) -> bool:
         """Whether the QOS is a spare twin."""
@@ -45,16 +52,18 @@ class ClassMap:
 
     def is_managed(self, qos: str) -> bool:
         """Whether we decide about jobs of this QOS."""
-        return qos in self.twins or self.is_spare(qos)
+        return qos in self.twins or self.is_spare(qos) or qos == self.claim
 
     def spare_of(self, qos: str) -> str:
         """The spare twin of a managed QOS (itself for a twin)."""
-        return self.twins.get(qos, qos)
+        return self.twins[self.home] if qos == self.claim else self.twins.get(qos, qos)
 
     def backed_of(self, qos: str) -> str:
         """The managed QOS of a spare twin (itself for a managed one); the first, where several share the twin."""
         if qos in self.twins:
             return qos
+        if qos == self.claim:
+            return self.home
         return next(name for name, twin in self.twins.items() if twin == qos)
 
 
@@ -94,6 +103,8 @@ class Policy:
     early_wait: int = HOUR
     loss_cap: int = HOUR
     stuck_wait: int = 5 * 60
+    engine: str = "auto"
+    claim_step: int = 4
     start_deadline: int = 60
     back_off: int = 10 * 60
     drain_after: int = 10 * 60

@@ -106,6 +106,14 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "runs were stopped for it at {since:time} and it did not start: no other is before {until:time}",
             "runs were stopped for it and it did not start: no other is for a while",
         ),
+        "claims": (
+            "may take the place of up to {runs} runs past their contracts: Slurm picks those that make room",
+            "may take the place of runs past their contracts",
+        ),
+        "stands-open": (
+            "run of {user} stands open inside its contract, although it was shielded: nobody claims in this cycle",
+            "nobody claims in this cycle: a run inside its contract stands open",
+        ),
         "no-room": ("no set of runs past their contract would make it fit in {pool}", "no set of runs makes it fit"),
         "cannot-judge": ("nothing is stopped for it: only Slurm can judge {what}", "nothing is stopped for it"),
         "waits-for-slurm": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import JobState
+from pyslurm_budget.domain.plan import ActionKind
 
 if TYPE_CHECKING:
     from pyslurm_budget.domain.model import Job
@@ -30,6 +31,8 @@ def settle(
     """
     if action.kind.is_requeue:
         return _requeue(action, state, at, job, ended_as=ended_as, now=now, policy=policy)
+    if action.kind is ActionKind.CLAIM:
+        return None  # the sweep's business: it knows the whole round
     if job is None or job.key.submit != action.key.submit:
         return "skipped", "the job had moved on"
     if action.qos is not None:

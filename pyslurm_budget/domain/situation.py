@@ -7,6 +7,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain import engine
 from pyslurm_budget.domain.model import Mode, WorkClass
 from pyslurm_budget.domain.pool import PoolMap
 
@@ -73,7 +74,8 @@ class Situation:
     is what ended runs held.
     ``admissions`` are those of the last cycle, by ref.
     ``returning`` names pending jobs that come back with their class, first in their budget (after a drain or a node
-    failure). ``requeued`` lists our requeues of the last 24 h, oldest first.
+    failure). ``requeued`` lists our requeues of the last 24 h, oldest first; ``tried`` the jobs for which Slurm found
+    no place, with when that was.
     """
 
     snapshot: Snapshot
@@ -87,12 +89,18 @@ class Situation:
     admissions: Mapping[str, Admission] = field(default_factory=lambda: MappingProxyType({}))
     returning: frozenset[str] = frozenset()
     requeued: tuple[Requeued, ...] = ()
+    tried: tuple[tuple[str, int], ...] = ()
     next_sequence: int = 1
 
     @property
     def now(self) -> int:
         """slurmctld's clock."""
         return self.snapshot.now
+
+    @cached_property
+    def claims(self) -> bool:
+        """Whether places are taken by claims; else by requeues."""
+        return engine.engine(self.policy, self.snapshot.controller, self.snapshot.qos) == engine.CLAIM
 
     @property
     def enforcing(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import ActionKind, Reason
 from pyslurm_budget.errors import NotFoundError
+from pyslurm_budget.service.ports import NEVER_OPENED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,7 +79,12 @@ def story(ledger: Ledger, job: Job | None, ref: str, now: int) -> Story:
     contracts = {contract.key: contract for contract in ledger.contracts([run.key for run in facts])}
     runs = tuple(RunStory(run, contracts.get(run.key), _gpu_seconds(run, now)) for run in facts)
     refs = sorted({ref, *(run.job_ref for run in facts), *([job.ref] if job else [])})
-    intents = [i for name in refs for i in ledger.intents(ref=name) if i.action.kind in _SHOWN_KINDS]
+    intents = [
+        i
+        for name in refs
+        for i in ledger.intents(ref=name)
+        if i.action.kind in _SHOWN_KINDS and i.outcome != NEVER_OPENED
+    ]
     admission = _admission(ledger.admissions(), refs, job)
     entries = ledger.entries_of(run.key for run in facts)
     last = facts[-1] if facts else None

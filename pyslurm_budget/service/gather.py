@@ -129,8 +129,14 @@ class Gatherer:
             history=self._history(marks(self._policy, now), now),
             returning=self._returning(past),
             requeued=tuple(past),
+            tried=self._tried(),
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
+
+    def _tried(self) -> tuple[tuple[str, int], ...]:
+        """The claims of the last day that came to nothing."""
+        claims = self._ledger.intents(since=self._snapshot.now - DAY, kinds=[ActionKind.CLAIM])
+        return tuple((i.action.ref, i.at) for i in claims if i.state in ("undone", "failed"))
 
     def _idle(self, runs: Iterable[RunFacts], contracts: dict[RunKey, ContractFacts]) -> tuple[Use, ...]:
         """What the idle part of reservations is charged."""

@@ -35,9 +35,14 @@ class LiveCluster(Protocol):
         """Read one record; ``None`` only if slurmctld says that it knows no such job."""
 
 
+NEVER_OPENED = "not needed: it was never opened"
+"""Outcome of a run that a round could have opened: nothing happened to it, so its story leaves that out."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """One update of one record; ``None`` leaves a value as it is. ``reservation`` ``""`` takes the job out of it."""
+    """One update of one record; ``None`` leaves a value as it is. ``reservation`` ``""`` takes the job out of it.
+    ``nice`` 0 takes back what the owner gave away of the job's priority."""
 
     ref: str
     qos: str | None = None
@@ -45,6 +50,7 @@ class JobUpdate:
     time_limit: int | None = None
     unlimited: bool = False
     reservation: str | None = None
+    nice: int | None = None
 
 
 class Commands(Protocol):
@@ -67,6 +73,9 @@ class Commands(Protocol):
 
     def requeue(self, ref: str) -> None:
         """``scontrol requeue Incomplete``: does nothing, and says nothing, if the run has ended already."""
+
+    def let_go(self, ref: str) -> None:
+        """``scontrol release``: end a hold, also that of a running job, whose owner can lower its priority so."""
 
     def reserve(self, name: str, *, nodes: Iterable[str], start: int, end: int, accounts: Iterable[str]) -> None:
         """Create a reservation of ours over nodes that may be busy."""

@@ -6,16 +6,18 @@ A crash at any point leaves the ledger as before or after, and the next cycle gi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from time import perf_counter_ns
+from time import monotonic_ns, perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import guard
 from pyslurm_budget.domain.evaluate import Evaluation, drains, evaluate
 from pyslurm_budget.domain.model import Mode
-from pyslurm_budget.domain.plan import Plan, Reason
+from pyslurm_budget.domain.plan import ActionKind, Plan, Reason
 from pyslurm_budget.domain.situation import Situation
 from pyslurm_budget.errors import SbudgetError, SlurmdbdError
 from pyslurm_budget.service.apply import Applier
+from pyslurm_budget.service.claims import ClaimEngine
+from pyslurm_budget.service.engines import RequeueEngine
 from pyslurm_budget.service.gather import ENFORCED_SINCE, RESUMED, Gatherer
 from pyslurm_budget.service.ports import CycleRecord, Intent
 from pyslurm_budget.service.tabledata import published
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.model import Snapshot
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.service.counts import SiteHistory
+    from pyslurm_budget.service.engines import Engine, Pace
     from pyslurm_budget.service.ports import Accounting, Commands, Ledger, LiveCluster, Publisher
 
 GENERATION = "generation"
@@ -47,6 +50,18 @@ class CycleResult:
     notes: tuple[Reason, ...]
 
 
+class HostPace:
+    """This host's own steady clock."""
+
+    def milliseconds(self) -> int:
+        """See :class:`pyslurm_budget.service.engines.Pace`."""
+        return monotonic_ns() // 1_000_000
+
+    def wait(self, milliseconds: int) -> None:
+        """See :class:`pyslurm_budget.service.engines.Pace`."""
+        sleep(milliseconds / 1000)
+
+
 @dataclass(frozen=True)
 class Ports:
     """Everything outside: the cluster, the ledger, where to publish (``None``: nowhere), the host's clock, and what
@@ -60,6 +75,7 @@ class Ports:
     host_clock: Callable[[], int]
     kill_switch: Callable[[], bool] = lambda: False
     history: SiteHistory | None = None
+    pace: Pace = field(default_factory=HostPace)
 
 
 @dataclass(frozen=True)
@@ -149,6 +165,10 @@ class Reconciler:
         ports = self._ports
         timer.begin("read")
         snapshot = ports.live.snapshot()
+        claims = self._claims()
+        if apply and mode is Mode.ENFORCE:
+            timer.begin("sweep")
+            snapshot = self._swept(claims, snapshot)
         timer.begin("accounting")
         gatherer = self._gatherer(snapshot, mode)
         if mode is Mode.ENFORCE and ports.ledger.get(ENFORCED_SINCE) is None:
@@ -176,13 +196,36 @@ class Reconciler:
         generation = self._publish(timer, situation, evaluation, cycle, apply=apply)
         if apply and mode is Mode.ENFORCE:
             timer.begin("apply")
-            closed += applier.apply(cycle, plan.actions, gatherer.ended, snapshot.now)
+            others = [action for action in plan.actions if action.kind is not ActionKind.DISPLACE]
+            closed += applier.apply(cycle, others, gatherer.ended, snapshot.now)
+            engine: Engine = claims if situation.claims else RequeueEngine(applier, gatherer.ended)
+            closed += engine.displace(cycle, plan.takings, snapshot.now)
         else:
             ports.ledger.record_plan(cycle, plan)
         timer.end()
         counts = {"jobs": len(snapshot.jobs), "nodes": len(snapshot.nodes), "rows": changed}
         counts |= {"budgets": len(plan.budgets), "actions": len(plan.actions)}
         return CycleResult(cycle, mode, apply, plan, closed, timer.stages, counts, generation, plan.notes)
+
+    def _claims(self) -> ClaimEngine:
+        ports = self._ports
+        return ClaimEngine(
+            ports.live,
+            ports.commands,
+            ports.ledger,
+            self._settings.policy,
+            self._step,
+            pace=ports.pace,
+            stopped=ports.kill_switch,
+        )
+
+    def _swept(self, claims: ClaimEngine, snapshot: Snapshot) -> Snapshot:
+        """The snapshot once everything is back that a dead controller left: also while the kill switch is set, as
+        this only takes back what was begun."""
+        if self._settings.policy.classes.claim not in snapshot.qos:
+            return snapshot
+        changed = claims.sweep(snapshot.jobs, snapshot.now)
+        return self._ports.live.snapshot() if changed else snapshot
 
     def _drain_only(self, cycle: int, gatherer: Gatherer, snapshot: Snapshot) -> None:
         """While slurmdbd does not answer nobody is demoted or displaced and the last table stays; but nodes are

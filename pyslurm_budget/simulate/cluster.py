@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pyslurm_budget.errors import SbudgetError, SlurmctldError, SlurmdbdError, SlurmRefusedError
+from pyslurm_budget.service.ports import JobUpdate
 from pyslurm_budget.simulate import facts
 from pyslurm_budget.simulate.admission import Door
 from pyslurm_budget.simulate.check import violations
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from pyslurm_budget.domain.holding import Holding, NodeEvent
     from pyslurm_budget.domain.model import Job, RunRecord, Snapshot
-    from pyslurm_budget.service.ports import JobUpdate
     from pyslurm_budget.simulate.shapes import ClusterSpec, Event, SubmitHook, SubmitSpec
 
 Fault = Literal["live", "accounting", "commands"]
@@ -108,8 +108,12 @@ class SimulatedCluster:
         self._control.hold(ref)
 
     def release_job(self, ref: str) -> None:
-        """``scontrol release`` of a held job (``release`` is the port's word for reservations)."""
+        """``scontrol release`` of a held job, by its owner."""
         self._control.let_go(ref)
+
+    def set_nice(self, ref: str, nice: int) -> None:
+        """``scontrol update nice=``, which lowers the priority of the owner's job, also while it runs."""
+        self._control.update(JobUpdate(ref, nice=nice))
 
     def suspend(self, ref: str) -> None:
         """``scontrol suspend``."""
@@ -186,28 +190,15 @@ class SimulatedCluster:
     ) -> None:
         """See the port. An empty ``reservation`` takes the job out of its own."""
         self._fault("commands")
-        self._control.update(
-            ref,
-            qos=qos,
-            site_factor=site_factor,
-            time_limit=time_limit,
-            unlimited=unlimited,
-            reservation=reservation,
-        )
+        self._control.update(JobUpdate(ref, qos, site_factor, time_limit, unlimited, reservation))
 
     def update_many(self, updates: Sequence[JobUpdate]) -> dict[str, str]:
         """See the port."""
+        self._fault("commands")
         refused: dict[str, str] = {}
         for u in updates:
             try:
-                self.update_job(
-                    u.ref,
-                    qos=u.qos,
-                    site_factor=u.site_factor,
-                    time_limit=u.time_limit,
-                    unlimited=u.unlimited,
-                    reservation=u.reservation,
-                )
+                self._control.update(u)
             except SlurmRefusedError as error:
                 refused[u.ref] = str(error)
         return refused
@@ -216,6 +207,11 @@ class SimulatedCluster:
         """See the port; owners use the same."""
         self._fault("commands")
         self._control.requeue(ref)
+
+    def let_go(self, ref: str) -> None:
+        """See the port."""
+        self._fault("commands")
+        self._control.let_go(ref)
 
     def reserve(self, name: str, *, nodes: Iterable[str], start: int, end: int, accounts: Iterable[str]) -> None:
         """See the port. Only jobs that are moved into the reservation may use its nodes."""
@@ -245,6 +241,16 @@ class SimulatedCluster:
         """See the port."""
         self._fault("accounting")
         return self._site.past.holdings(since, until)
+
+    # --- Pace: a round of claims lets the cluster's time pass
+
+    def milliseconds(self) -> int:
+        """See the port."""
+        return self.now * 1000
+
+    def wait(self, milliseconds: int) -> None:
+        """See the port; whole seconds."""
+        self.run_for(-(-milliseconds // 1000))
 
     # --- for checkers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import JobState
@@ -12,6 +13,7 @@ from pyslurm_budget.simulate.refs import parse
 from pyslurm_budget.simulate.state import NEVER
 
 if TYPE_CHECKING:
+    from pyslurm_budget.service.ports import JobUpdate
     from pyslurm_budget.simulate.admission import Door
     from pyslurm_budget.simulate.lifecycle import Lifecycle
     from pyslurm_budget.simulate.state import Record, State
@@ -35,29 +37,20 @@ class Control:
         found = self._named(ref, split=False)
         return next((r for r in found if r.ref == ref), found[0] if found else None)
 
-    def update(
-        self,
-        ref: str,
-        *,
-        qos: str | None,
-        site_factor: int | None,
-        time_limit: int | None,
-        unlimited: bool,
-        reservation: str | None,
-    ) -> None:
+    def update(self, u: JobUpdate) -> None:
         """One update. Of several records 24.11 and later give only the first the QOS, and say nothing; running tasks
         of an array are passed over by its bare id (before 24.11 they are refused after the others have changed)."""
-        records = self._records(ref)
+        records = self._records(u.ref)
         newer = self._s.settings.release >= FIRST_RECORD_ONLY
         late: SlurmRefusedError | None = None
         if len(records) > 1:
             records = [r for r in records if r.state is not JobState.OTHER]
-            if newer and qos is not None:
+            if newer and u.qos is not None:
                 records = [r for r in records if r.state is JobState.PENDING] or records[:1]
         for i, record in enumerate(records):
-            own = qos if i == 0 or not newer else None
+            own = u if i == 0 or not newer else replace(u, qos=None)
             try:
-                self._update(record, own, site_factor, time_limit, reservation, unlimited=unlimited)
+                self._update(record, own)
             except SlurmRefusedError as error:
                 if len(records) == 1:
                     raise
@@ -65,39 +58,36 @@ class Control:
         if late is not None:
             raise late
 
-    def _update(
-        self,
-        record: Record,
-        qos: str | None,
-        site_factor: int | None,
-        time_limit: int | None,
-        reservation: str | None,
-        *,
-        unlimited: bool,
-    ) -> None:
+    def _update(self, record: Record, u: JobUpdate) -> None:
         """Check all of it, then change all of it."""
         s = self._s
+        self._check(record, u)
+        if u.qos is not None:
+            self._set_qos(record, u.qos)
+        if u.site_factor is not None:
+            record.site_factor = u.site_factor
+        if u.unlimited or u.time_limit is not None:
+            record.limit = None if u.unlimited else u.time_limit
+        if u.reservation is not None:
+            record.reservation = u.reservation or None
+        if u.nice is not None:
+            record.nice = u.nice
+        s.log("update", record.ref, qos=record.qos, site_factor=record.site_factor)
+        self._changed(record)
+
+    def _check(self, record: Record, u: JobUpdate) -> None:
+        """Raise Slurm's refusal."""
         name = record.ref
         if record.state is JobState.OTHER:
             raise _refused("update", name, "Job has already finished")
-        if qos is not None and qos not in s.qos:
+        if u.qos is not None and u.qos not in self._s.qos:
             raise _refused("update", name, f"Invalid qos specification for job {name}")
-        if qos is not None and qos != record.qos and record.state is not JobState.PENDING:
+        if u.qos is not None and u.qos != record.qos and record.state is not JobState.PENDING:
             raise _refused("update", name, f"Job is no longer pending execution for job {name}")
-        if site_factor is not None and abs(site_factor) > LARGEST_SITE_FACTOR:
+        if u.site_factor is not None and abs(u.site_factor) > LARGEST_SITE_FACTOR:
             raise _refused("update", name, f"Invalid SiteFactor, value ignored for job {name}")
-        if reservation:
-            self._door.check_reservation(reservation, record.spec.account)
-        if qos is not None:
-            self._set_qos(record, qos)
-        if site_factor is not None:
-            record.site_factor = site_factor
-        if unlimited or time_limit is not None:
-            record.limit = None if unlimited else time_limit
-        if reservation is not None:
-            record.reservation = reservation or None
-        s.log("update", name, qos=record.qos, site_factor=record.site_factor)
-        self._changed(record)
+        if u.reservation:
+            self._door.check_reservation(u.reservation, record.spec.account)
 
     def _set_qos(self, record: Record, qos: str) -> None:
         s = self._s
@@ -136,16 +126,19 @@ class Control:
                 self._life.cancel(record, by_uid)
 
     def hold(self, ref: str) -> None:
-        """``scontrol hold`` of pending jobs."""
+        """``scontrol hold``; a running job goes on, with priority 0 (slurm-live 11.5)."""
         for record in self._records(ref):
-            if record.state is JobState.PENDING:
+            if record.state in (JobState.PENDING, JobState.RUNNING):
                 record.held = record.held or HELD_BY_USER
+                record.shown = None
                 self._life.refresh(record)
+                self._life.on_change()
 
     def let_go(self, ref: str) -> None:
         """``scontrol release``; a begin time stays in force."""
         for record in self._records(ref):
             record.held = ""
+            record.shown = None
             self._life.refresh(record)
 
     def suspend(self, ref: str) -> None:

@@ -35,6 +35,7 @@ def snapshot_of(state: State) -> Snapshot:
         reservations=tuple(state.reservations.values()),
         allowed_qos=allowed_qos(state.spec),
         parents=parents(state.spec),
+        qos=frozenset(state.qos),
     )
 
 

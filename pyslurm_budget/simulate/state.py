@@ -96,6 +96,7 @@ class Record:
     place: Key | None = None
     queued: int = 0
     shown: Job | None = None
+    nice: int = 0
 
     @property
     def ref(self) -> str:
@@ -174,13 +175,13 @@ class State:
             self.events.append(Event(self.queue.now, kind, ref, detail))
 
     def priority(self, record: Record) -> int:
-        """QOS weight x normalized QOS priority + SiteFactor, at least 1; 0 for a held job."""
+        """QOS weight x normalized QOS priority + SiteFactor - nice, at least 1; 0 if held, also while it runs."""
         if record.held:
             return 0
         part = 0
         if self.top_qos:
             part = self.settings.priority_weight_qos * self.qos[record.qos].priority // self.top_qos
-        return max(1, part + record.site_factor)
+        return max(1, part + record.site_factor - record.nice)
 
     def enqueue(self, record: Record) -> None:
         """Put a record that could start into its waiting list.

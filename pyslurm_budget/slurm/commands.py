@@ -39,6 +39,8 @@ def words(update: JobUpdate) -> list[str]:
         found.append(f"timelimit={slurm_minutes(update.time_limit)}")
     if update.reservation is not None:
         found.append(f"reservationname={_checked_name(update.reservation)}")
+    if update.nice is not None:
+        found.append(f"nice={update.nice}")
     return found
 
 
@@ -89,6 +91,10 @@ class SlurmCommands:
     def requeue(self, ref: str) -> None:
         """``scontrol requeue Incomplete``; a het job is requeued as a whole, by its leader."""
         self._runner.read("scontrol", "requeue", "Incomplete", _checked_ref(ref).partition("+")[0])
+
+    def let_go(self, ref: str) -> None:
+        """``scontrol release``, also of a running job that its owner held."""
+        self._runner.read("scontrol", "release", _checked_ref(ref))
 
     def reserve(self, name: str, *, nodes: Iterable[str], start: int, end: int, accounts: Iterable[str]) -> None:
         """Create a reservation over nodes that may be busy (IGNORE_JOBS)."""

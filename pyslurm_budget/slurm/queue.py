@@ -40,6 +40,7 @@ class SlurmQueue:
         self._clock = clock
         self._verified: set[int] = set()
         self._assoc: tuple[float, str, Associations] | None = None
+        self._qos: tuple[float, frozenset[str]] | None = None
 
     def snapshot(self) -> Snapshot:
         """Read everything. The clock is read last, so that no job of the snapshot starts after ``now``."""
@@ -49,7 +50,7 @@ class SlurmQueue:
         reservations = self.reservations()
         controller = self.controller()
         allowed, parents = self.associations(controller.cluster)
-        return Snapshot(controller, jobs, nodes, partitions, reservations, allowed, parents)
+        return Snapshot(controller, jobs, nodes, partitions, reservations, allowed, parents, self.qos())
 
     def jobs(self) -> tuple[Job, ...]:
         """Read the job records alone."""
@@ -104,6 +105,14 @@ class SlurmQueue:
         found = associations_of(text)
         self._assoc = (now, cluster, found)
         return found
+
+    def qos(self) -> frozenset[str]:
+        """The names of all QOS, at most ``assoc_seconds`` old."""
+        now = self._clock()
+        if self._qos is None or now - self._qos[0] >= self._assoc_seconds:
+            text = self._runner.read("sacctmgr", "-nP", "show", "qos", "format=name", strict=True)
+            self._qos = (now, frozenset(text.split()))
+        return self._qos[1]
 
     def _jobs(self, partitions: tuple[Partition, ...] | None) -> tuple[Job, ...]:
         """Read and build all jobs."""

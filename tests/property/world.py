@@ -21,13 +21,14 @@ from pyslurm_budget.domain.model import JobState, Mode, RunRecord
 from pyslurm_budget.domain.policy import Policy
 from pyslurm_budget.errors import SlurmctldError, SlurmRefusedError
 from pyslurm_budget.simulate.facts import jobs_of
-from pyslurm_budget.simulate.shapes import Settings, SubmitSpec, small
+from pyslurm_budget.simulate.shapes import ClusterSpec, Settings, SubmitSpec, small
 from tests import checker
 
 NODES = ("n1", "n2", "n3")
 GPUS = 4
 USERS = {"alice": "nlp", "bob": "vision", "carol": "bio"}
 DEFAULT = 20
+BACKED = frozenset({"backed", "claim"})
 POLICY = Policy(
     window=300,
     hour=20,
@@ -135,6 +136,10 @@ class World:
             spec = replace(spec, nodes=2, cpus=2 * gpus)
         return round(r.random() ** 2 * 140), spec
 
+    def spec(self) -> ClusterSpec:
+        """The cluster."""
+        return small(len(NODES), GPUS, settings=self.slurm)
+
     # --- playing
 
     def begin(self) -> SimulatedSite:
@@ -143,8 +148,7 @@ class World:
             Budget(name, parent, (ShareSince(BEGINNING, Fraction(share, 100)),))
             for name, (parent, share) in self.tree.items()
         ]
-        spec = small(len(NODES), GPUS, settings=self.slurm)
-        self.site = SimulatedSite(spec, self.policy, budgets, mode=self.mode, every=self.every)
+        self.site = SimulatedSite(self.spec(), self.policy, budgets, mode=self.mode, every=self.every)
         self.cluster = self.site.cluster
         self.start = self.cluster.now
         for at, job in self.load:
@@ -235,7 +239,7 @@ class World:
 
     def broken_contracts(self) -> list[str]:
         """One sentence for every backed run that was requeued before its declared minimum, from the event log."""
-        return checker.broken(self.runs(), default=DEFAULT, by_others=frozenset(self.by_users))
+        return checker.broken(self.runs(), default=DEFAULT, backed=BACKED, by_others=frozenset(self.by_users))
 
     def runs(self) -> list[checker.Row]:
         """Every run of the event log; the class is that of its start (no release can change a running job's QOS)."""
@@ -264,7 +268,7 @@ class World:
         below = {budget} | {name for name, (parent, _) in self.tree.items() if parent == budget}
         begin, total = as_of - self.policy.window, 0
         for row in self.cluster._state.rows.read(self.cluster.now, 0, 1 << 40):
-            if row.account in below and row.qos == "backed" and row.start is not None:
+            if row.account in below and row.qos in BACKED and row.start is not None:
                 end = as_of if row.end is None else min(row.end, as_of)
                 total += (row.tres.gpus or 0) * 1000 * max(0, end - max(row.start, begin))
                 total -= self._credited(row, begin)

@@ -41,6 +41,7 @@ def cluster(fakes: Fakes, jobs: str) -> None:
     fakes.answer("show reservation", "No reservations in the system\n")
     fakes.answer("show config", CONFIG)
     fakes.answer("show assoc", "root|||normal\npa||root|\npa|alice||\n")
+    fakes.answer("show qos", "normal\nbacked\nspare\n")
 
 
 def squeue(fakes: Fakes, ids: str, name: str = "") -> None:
@@ -65,6 +66,7 @@ def test_a_snapshot_has_everything(fakes: Fakes) -> None:
     assert (snapshot.nodes[0].gpus_used, snapshot.partitions[0].default_time) == (2, 3600)
     assert snapshot.allowed_qos == {("pa", "alice"): {"normal"}}
     assert snapshot.parents == {"root": None, "pa": "root"}
+    assert snapshot.qos == {"normal", "backed", "spare"}
     commands = [" ".join(args) for name, args, _, _ in fakes.calls() if name == "scontrol"]
     assert commands[-1] == "show config", "the clock is read after the jobs: none starts after now"
 
