@@ -187,8 +187,8 @@ KEYS: tuple[Key, ...] = (
         "displace.engine",
         "policy.engine",
         _engine,
-        "claim: Slurm's preemption takes runs that are opened for it (23.02 and later); requeue: our placement judges; "
-        "auto: claim where `sbudget setup check` finds all that it needs",
+        "claim: Slurm's preemption takes runs opened for it (23.02 and later); requeue: our placement judges;"
+        " auto: claim where `sbudget setup check` finds all that it needs",
     ),
     Key(
         "displace.claim_step",
