@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.ledger.store import SqlLedger
     from pyslurm_budget.service.setup import SlurmFacts
     from pyslurm_budget.service.setup_apply import Setup
-    from pyslurm_budget.service.setup_check import Point
+    from pyslurm_budget.service.setup_point import Point
     from pyslurm_budget.slurm.install import PluginFile
 
 ENFORCED = "enforced-since"
@@ -60,7 +60,7 @@ def _points(config: Config, facts: SlurmFacts) -> list[Point]:
 
     wired = _setup(config, facts, _memory(config))
     return [
-        *check(facts, config.policy.classes, wired.bound, wired.record().made),
+        *check(facts, config.policy.classes, wired.bound, wired.record().made, engine=config.policy.engine),
         plugin_point(_plugin(config, facts)),
         table_point(config.table_path, *user_of(facts.settings.get("SlurmUser", ""))),
     ]
@@ -105,7 +105,7 @@ def _setup(config: Config, facts: SlurmFacts, ledger: SqlLedger | Nothing) -> Se
         )
     bound = [budget.account for budget in ledger.budgets()] or None
     plugin, say = _plugin(config, facts), lambda text: data(f"{text}\n")
-    return Setup(config.policy.classes, bound, wiring.admin(config), plugin, ledger, say)
+    return Setup(config.policy.classes, bound, wiring.admin(config), plugin, ledger, say, engine=config.policy.engine)
 
 
 def _plugin(config: Config, facts: SlurmFacts) -> PluginFile:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Protocol
 
+from pyslurm_budget.domain.engine import AUTO
 from pyslurm_budget.domain.model import JobState
 from pyslurm_budget.errors import SlurmRefusedError, SlurmSetupError, UnfinishedError
-from pyslurm_budget.service.setup import plan, step_of
+from pyslurm_budget.service.setup import step_of
+from pyslurm_budget.service.setup_claim import everything
 from pyslurm_budget.service.setup_undo import (
     PluginRecord,
     Record,
@@ -114,6 +116,7 @@ class Setup:
     memory: Memory
     say: Callable[[str], None]
     pause: Callable[[float], None] = sleep
+    engine: str = AUTO
 
     def record(self) -> Record:
         """What was begun so far; raises LedgerError if it cannot be read."""
@@ -121,7 +124,7 @@ class Setup:
 
     def missing(self, facts: SlurmFacts) -> list[Change]:
         """What apply would make in slurmdbd."""
-        return plan(facts, self.classes, self.bound, self.record().made)
+        return everything(facts, self.classes, self.bound, self.record().made, engine=self.engine)
 
     def apply(self, facts: SlurmFacts, *, replace: bool = False) -> int:
         """Make what is missing, and return how many changes that were. Raises what a step raises."""
@@ -220,7 +223,8 @@ class Setup:
         """
         home = home_of(record, facts, self.classes)
         stuck, moved = [], Counter[str]()
-        for job in jobs:
+        # Claims first: once nobody claims, runs that lose their shield are not open to anybody.
+        for job in sorted(jobs, key=lambda j: j.qos != self.classes.claim):
             if not self.classes.is_managed(job.qos) or job.state is JobState.OTHER or job.completing:
                 continue
             to = home(job.account, job.user, job.qos) if job.state is JobState.PENDING else job.qos

@@ -5,19 +5,20 @@ slurm.conf is never edited by us.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.engine import AUTO
 from pyslurm_budget.domain.order import CEILING, STEPS
 from pyslurm_budget.errors import SlurmSetupError
-from pyslurm_budget.service.setup import SLURMS_OWN, LetUse, plan, priority_below
+from pyslurm_budget.service import setup_claim
+from pyslurm_budget.service.setup import SLURMS_OWN, LetUse, priority_below
+from pyslurm_budget.service.setup_point import Point, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pyslurm_budget.domain.policy import ClassMap
-    from pyslurm_budget.service.setup import PartitionRule, SlurmFacts
+    from pyslurm_budget.service.setup import Change, PartitionRule, SlurmFacts
 
 LEVELS = ("none", "operator", "administrator")
 ENFORCE = "AccountingStorageEnforce=associations,limits,qos"
@@ -26,33 +27,13 @@ IMPLIED = {"limits": ("associations",), "qos": ("associations",), "safe": ("asso
            "wckeys": ("associations",), "all": ("associations", "limits", "qos")}  # fmt: skip
 
 
-class Verdict(StrEnum):
-    """What a point of the check says: fine, must change, or advised."""
-
-    OK = "ok"
-    MUST = "must change"
-    ADVISED = "advised"
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One point: ``says`` is a sentence, ``line`` what to write (empty if nothing is to do). ``blocks``: nothing that
-    `apply` does would work as long as this must change."""
-
-    name: str
-    verdict: Verdict
-    says: str
-    line: str = ""
-    blocks: bool = True
-
-    @property
-    def wrong(self) -> bool:
-        """Whether it must change."""
-        return self.verdict is Verdict.MUST
-
-
 def check(
-    facts: SlurmFacts, classes: ClassMap, bound: Collection[str] | None = None, made: Collection[str] = ()
+    facts: SlurmFacts,
+    classes: ClassMap,
+    bound: Collection[str] | None = None,
+    made: Collection[str] = (),
+    *,
+    engine: str = AUTO,
 ) -> list[Point]:
     """Every point, in the order in which an operator would mend them."""
     return [
@@ -61,8 +42,9 @@ def check(
         *_submit(facts),
         *_weights(facts),
         *_twins(facts, classes),
-        *_partitions(facts, classes),
-        *_missing(facts, classes, bound, made),
+        *setup_claim.points(facts, classes, engine),
+        *_partitions(facts, classes, claims=setup_claim.are_set_up(facts, engine)),
+        *_missing(facts, setup_claim.everything(facts, classes, bound, made, engine=engine)),
     ]
 
 
@@ -176,9 +158,10 @@ def _twin(facts: SlurmFacts, managed: str, twin: str) -> Iterator[Point]:
             yield Point("limits", Verdict.ADVISED, says, f"{change} {limit}={value}")
 
 
-def _partitions(facts: SlurmFacts, classes: ClassMap) -> Iterator[Point]:
+def _partitions(facts: SlurmFacts, classes: ClassMap, *, claims: bool) -> Iterator[Point]:
     """A partition that takes jobs of one class must take the classes that they may get, too."""
     edges = [*([] if classes.adopt is None else [(SLURMS_OWN, classes.adopt)]), *classes.twins.items()]
+    edges += [(managed, classes.claim) for managed in classes.twins if claims]
     for name, rule in sorted(facts.partitions.items()):
         arrive = {qos for qos, _ in edges if rule.takes(qos)}
         for qos, other in edges:
@@ -197,11 +180,8 @@ def _partition_words(rule: PartitionRule, lacking: frozenset[str]) -> str:
     return f"DenyQos={','.join(sorted(rule.deny - lacking))}"
 
 
-def _missing(
-    facts: SlurmFacts, classes: ClassMap, bound: Collection[str] | None, made: Collection[str]
-) -> Iterator[Point]:
+def _missing(facts: SlurmFacts, changes: Sequence[Change]) -> Iterator[Point]:
     """What `apply` would make, in one point."""
-    changes = plan(facts, classes, bound, made)
     says = f"{len(changes)} changes are missing" if changes else "all are there, with their Preempt and QOS lists"
     verdict = Verdict.MUST if changes else Verdict.OK
     yield Point("QOS and lists", verdict, says, "sbudget setup apply" if changes else "", blocks=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.errors import SlurmSetupError
 from pyslurm_budget.service.setup import in_force
-from pyslurm_budget.service.setup_check import Point, Verdict
+from pyslurm_budget.service.setup_point import Point, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

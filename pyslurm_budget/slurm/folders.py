@@ -7,7 +7,7 @@ import pwd
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.errors import SlurmSetupError
-from pyslurm_budget.service.setup_check import Point, Verdict
+from pyslurm_budget.service.setup_point import Point, Verdict
 from pyslurm_budget.slurm.install import unwritable
 
 if TYPE_CHECKING:

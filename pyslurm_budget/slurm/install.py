@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.errors import SlurmSetupError
-from pyslurm_budget.service.setup_check import Point, Verdict
+from pyslurm_budget.service.setup_point import Point, Verdict
 from pyslurm_budget.service.setup_undo import PluginRecord
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import pytest
 from pyslurm_budget.domain.policy import ClassMap
 from pyslurm_budget.errors import SlurmSetupError
 from pyslurm_budget.service.setup import PartitionRule, Qos, SlurmFacts, plan, step_of
-from pyslurm_budget.service.setup_check import Point, Verdict, check, refuse
+from pyslurm_budget.service.setup_check import check, refuse
+from pyslurm_budget.service.setup_point import Point, Verdict
 from tests.unit.setup_model import GOOD, site
 
 DEFAULT = ClassMap()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyslurm_budget.errors import SlurmSetupError
-from pyslurm_budget.service.setup_check import Verdict
+from pyslurm_budget.service.setup_point import Verdict
 from pyslurm_budget.slurm import install
 from pyslurm_budget.slurm.folders import make_folders, missing_folders, table_point
 from pyslurm_budget.slurm.install import LETS_THROUGH, PluginFile, PluginState, plugin_point, plugin_text

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from pyslurm_budget.domain.policy import ClassMap
 from pyslurm_budget.service.setup import PartitionRule
-from pyslurm_budget.service.setup_check import Verdict
+from pyslurm_budget.service.setup_point import Verdict
 from pyslurm_budget.service.setup_verify import MOST_ASKED, point, questions, refusals
 from tests.unit.setup_model import Slurmdbd, StoredQos, site
 from tests.unit.test_setup_plan import applied, bounds, maps, needed, sites
