@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from pyslurm_budget.domain.claim import EXEMPT
 from pyslurm_budget.simulate.cluster import SimulatedCluster
 from pyslurm_budget.simulate.shapes import Settings, SubmitSpec, small
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyslurm_budget.service.engines import Pace
     from pyslurm_budget.service.ports import Accounting, Commands, LiveCluster
 
 ACCOUNTS = {"alice": "nlp", "bob": "vision"}
@@ -48,12 +50,16 @@ class Backend(Protocol):
     accounting: Accounting
     patience: int
     requeue_delay: int
+    pace: Pace
 
     def submit(self, ask: Ask) -> str:
         """``sbatch``; returns the id."""
 
     def cancel(self, ref: str) -> None:
         """``scancel`` by root."""
+
+    def lower(self, ref: str, way: str) -> None:
+        """What the owner may do to his running job's priority: ``hold`` or ``nice``."""
 
     def drain(self, node: str, reason: str) -> None:
         """Set the node to drain."""
@@ -76,7 +82,9 @@ class Simulated:
 
     def __init__(self) -> None:
         """A new one for every test."""
-        self.cluster = SimulatedCluster(small(4, 4, settings=Settings(kill_wait=2, epilog=1, accounting_lag=2)))
+        settings = Settings(kill_wait=2, epilog=1, accounting_lag=2, min_exempt_priority=EXEMPT)
+        self.cluster = SimulatedCluster(small(4, 4, settings=settings, claim=True))
+        self.pace: Pace = self.cluster
         self.live: LiveCluster = self.cluster
         self.commands: Commands = self.cluster
         self.accounting: Accounting = self.cluster
@@ -102,6 +110,13 @@ class Simulated:
     def cancel(self, ref: str) -> None:
         """See :class:`Backend`."""
         self.cluster.cancel(ref)
+
+    def lower(self, ref: str, way: str) -> None:
+        """See :class:`Backend`."""
+        if way == "hold":
+            self.cluster.hold(ref)
+        else:
+            self.cluster.set_nice(ref, 100_000_000)
 
     def drain(self, node: str, reason: str) -> None:
         """See :class:`Backend`."""

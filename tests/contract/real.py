@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.service.reconcile import HostPace
 from pyslurm_budget.slurm.commands import SlurmCommands
 from pyslurm_budget.slurm.queue import SlurmQueue
 from pyslurm_budget.slurm.run import Runner
@@ -21,6 +22,7 @@ from tests.contract.backends import ACCOUNTS, Ask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyslurm_budget.service.engines import Pace
     from pyslurm_budget.service.ports import Accounting, Commands, LiveCluster
     from tests.cluster.devcluster import DevCluster
 
@@ -39,6 +41,7 @@ class Real:
         self.site = site
         runner = Runner(site.cluster.conf)
         self.live: LiveCluster = SlurmQueue(runner)
+        self.pace: Pace = HostPace()
         self.commands: Commands = SlurmCommands(runner)
         self.accounting: Accounting = SacctAccounting(runner)
 
@@ -61,6 +64,12 @@ class Real:
     def cancel(self, ref: str) -> None:
         """See :class:`tests.contract.backends.Backend`."""
         self.cluster.run(["scancel", ref])
+
+    def lower(self, ref: str, way: str) -> None:
+        """See :class:`tests.contract.backends.Backend`."""
+        argv = ["hold", ref] if way == "hold" else ["update", f"jobid={ref}", "nice=100000000"]
+        user = self.cluster.run(["squeue", "-h", "-j", ref, "-o", "%u"]).out.strip()
+        self.cluster.run(["scontrol", *argv], user=user)
 
     def drain(self, node: str, reason: str) -> None:
         """See :class:`tests.contract.backends.Backend`."""
