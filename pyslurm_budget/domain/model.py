@@ -103,7 +103,9 @@ class Job:
     pending task ids of such a remainder; ``throttle`` is how many tasks of the array may run at one time (``None``:
     all). ``time_limit`` is ``None`` for UNLIMITED. ``eligible`` is ``None`` where Slurm has set none (held,
     dependent). ``allocation`` is empty unless running or suspended. ``marker`` is the AdminComment, where our submit
-    plugin notes what the user asked for.
+    plugin notes what the user asked for. ``resized`` says that its size was changed since it was submitted (or put
+    back): accounting has another row since then, the submit time of ``key`` is that of this row, and ``start`` is
+    that of the job.
     """
 
     key: RunKey
@@ -133,6 +135,7 @@ class Job:
     allocation: tuple[NodeShare, ...] = ()
     reservation: str | None = None
     marker: str = ""
+    resized: bool = False
 
     @property
     def can_requeue(self) -> bool:
@@ -255,6 +258,9 @@ class RunRecord:
 
     ``start`` is ``None`` for a job that never started, ``end`` for one that still runs. ``job_ref`` is the readable
     id (``100_7``). ``by_uid`` is set where the row says who cancelled it. ``time_limit`` is ``None`` for none.
+
+    A job that is resized gets another row, whose Submit is the time of the resize. Its Start stays that of the job,
+    so what lies before Submit is in the rows before.
     """
 
     key: RunKey
@@ -274,3 +280,9 @@ class RunRecord:
     nodes: tuple[str, ...]
     comment: str = ""
     by_uid: int | None = None
+
+    @property
+    def begun(self) -> int | None:
+        """Since when the run holds what the row says. An end before Submit is that of a clock that was set back."""
+        early = self.start is not None and self.start < self.key.submit
+        return self.key.submit if early and (self.end is None or self.end >= self.key.submit) else self.start

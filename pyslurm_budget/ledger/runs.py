@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, or_, select
 
 from pyslurm_budget.domain.pseudonym import is_pseudonym
+from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.ledger import rows, tables
 from pyslurm_budget.ledger.amounts import Amounts
 from pyslurm_budget.ledger.base import chunks, upsert
@@ -42,7 +43,7 @@ class Facts(Histories):
         The newest read wins: late and repaired rows replace what was known, since history in slurmdbd is not
         immutable. What stays: what we decided ourselves (shadow class, a known budget, the contract), the class of
         a run that has ended, and the whole row of an ended run against one that has no end although its state says
-        that the run is over (a row that is not complete). A row that has lost its end because the run is alive is
+        that the run is over (a row that is not complete), or into which another run of the job was written. A row that has lost its end because the run is alive is
         believed. A user's pseudonym stays. Runs that are not known, and ended before the end of what was archived and
         deleted, are of that and left out.
         """
@@ -212,6 +213,8 @@ def _merged(before: RunFacts, after: RunFacts) -> RunFacts:
     """The newest facts, with what stays (see ``save_runs``)."""
     if before.end is not None and after.end is None and after.state not in ALIVE:
         return before
+    if _is_another(before, after):
+        return before
     open_still = after.end is None
     return replace(
         after,
@@ -225,6 +228,13 @@ def _merged(before: RunFacts, after: RunFacts) -> RunFacts:
         absent_since=before.absent_since if open_still else None,
         charged_to=before.charged_to if open_still else None,
     )
+
+
+def _is_another(before: RunFacts, after: RunFacts) -> bool:
+    """Whether the row tells of another run than before. After a requeue of a job that was resized slurmdbd begins no
+    row: it writes the end of the new run into the row since the resize, which began when it was submitted."""
+    put_back = before.state.startswith(PUT_BACK) and not after.state.startswith(PUT_BACK)
+    return put_back and before.start == before.key.submit and before.end is not None and (after.end or 0) > before.end
 
 
 def _missed(run: RunFacts, now: int) -> RunFacts:

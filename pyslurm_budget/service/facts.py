@@ -72,7 +72,7 @@ class FactMaker:
             budget=self._budget(record.account),
             pool=held.pool,
             state=record.state,
-            start=record.start,
+            start=record.begun,
             end=record.end,
             suspended=record.suspended,
             gpus=held.gpus,
@@ -103,7 +103,7 @@ class FactMaker:
             budget=self._budget(job.account),
             pool=held.pool,
             state=str(job.state),
-            start=job.start,
+            start=max(job.start, job.key.submit),
             end=None,
             suspended=0,
             gpus=held.gpus,
@@ -185,22 +185,32 @@ class FactMaker:
 
 
 def freeze(
-    maker: FactMaker, job: Job, facts: RunFacts, *, mode: Mode, enforced_since: int | None, own_requeue: bool
+    maker: FactMaker,
+    job: Job,
+    facts: RunFacts,
+    *,
+    mode: Mode,
+    enforced_since: int | None,
+    own_requeue: bool,
+    resized: ContractFacts | None = None,
 ) -> ContractFacts:
     """The contract of a run, frozen when it is first seen: later edits of the comment change nothing.
 
     A run that its own owner requeued gets no new contract within a cap of its last; one that ran at the switch-on is
-    backed with contract 0 and left alone (unless the site says otherwise).
+    backed with contract 0 and left alone (unless the site says otherwise). A run whose size was changed goes on with
+    what is left of the contract that it had before (``resized``).
     """
     policy = maker.policy
     contract, obstacle = contract_of(policy, job)
     managed = policy.classes.is_managed(job.qos)
     start = facts.start or 0
-    old = enforced_since is not None and start < enforced_since
+    old = enforced_since is not None and min(start, job.start or start) < enforced_since
     effective = facts.shadow if enforced_since is None else facts.work_class
     source = "comment" if "min-runtime" in job.comment else "default"
     if old:
         contract, source = 0, "before-switch-on"
+    elif resized is not None:
+        contract, source = max(0, resized.protected_until - start), resized.source
     elif own_requeue:
         contract, source = 0, "own-requeue"
     elif not job.can_requeue:

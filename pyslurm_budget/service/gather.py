@@ -221,7 +221,14 @@ class Gatherer:
             mode=mode,
             enforced_since=int(since) if since else None,
             own_requeue=job.restarts > 0 and self._own_requeue(job, run, ours),
+            resized=self._before_resize(job) if job.resized else None,
         )
+
+    def _before_resize(self, job: Job) -> ContractFacts | None:
+        """The contract of the run of other size that a resized one was."""
+        keys = [run.key for run in self._ledger.runs_of_job(job.ref) if run.key.submit < job.key.submit]
+        last = self._ledger.contracts([max(keys)]) if keys else ()
+        return last[0] if last else None
 
     def _own_requeue(self, job: Job, run: RunFacts, ours: set[RunKey]) -> bool:
         """Whether the run before was put back by its owner, less than one cap after that run's contract began."""

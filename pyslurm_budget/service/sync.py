@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyslurm_budget.domain.books import Books
-    from pyslurm_budget.domain.model import Job, RunKey
+    from pyslurm_budget.domain.model import Job, RunKey, RunRecord
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.service.facts import FactMaker
     from pyslurm_budget.service.ports import Accounting, Ledger, RunFacts
@@ -43,6 +44,11 @@ class Sync:
     installed: int
     now: int
 
+    @cached_property
+    def _resized(self) -> frozenset[RunKey]:
+        """Live runs whose size was changed: the class is that of the run before."""
+        return frozenset(job.key for job in self.maker.snapshot.jobs if job.resized and job.state in LIVE)
+
     def run(self, open_books: Callable[[], Books]) -> int:
         """Read, judge the shadow class of runs that nobody saw waiting, and save; returns how many rows changed.
 
@@ -57,7 +63,8 @@ class Sync:
         rows = self.accounting.runs(begin, self.now + DAY)
         while batch := list(islice(rows, BATCH)):
             seen += len(batch)
-            facts = [f for record in batch if (f := self.maker.from_record(record)) is not None]
+            believed = (_still_open(record) if record.key in live else record for record in batch)
+            facts = [f for record in believed if (f := self.maker.from_record(record)) is not None]
             read.update(fact.key for fact in facts if fact.key in live)
             changed += self.ledger.save_runs(self._sorted(facts, unseen))
         if not seen:
@@ -135,9 +142,14 @@ class Sync:
         return found
 
     def _shadow(self, fact: RunFacts, known: Mapping[RunKey, RunFacts]) -> WorkClass | None:
-        """The class that the run would have had: as first written, else as we had decided while it waited."""
+        """The class that the run would have had: as first written, else as before a resize, else as we had decided
+        while it waited."""
         if fact.key in known:
             return known[fact.key].shadow
+        if fact.key in self._resized:
+            before = [run for run in self.ledger.runs_of_job(fact.job_ref) if run.key < fact.key]
+            if before:
+                return max(before, key=lambda run: run.key).shadow
         admission = self.admissions.get(fact.job_ref)
         if admission is not None and admission.key.submit == fact.key.submit:
             return admission.work_class
@@ -169,3 +181,10 @@ class Sync:
             return False
         books.run_contract(fact.budget, fact.user, fact.pool, price)
         return True
+
+
+def _still_open(record: RunRecord) -> RunRecord:
+    """The row of a run that slurmctld has running. Of two resizes in one second slurmdbd makes one row, which has
+    ended in that second, and keeps it so until the job is over."""
+    ended_at_once = record.end is not None and record.end <= record.key.submit
+    return replace(record, end=None) if ended_at_once else record

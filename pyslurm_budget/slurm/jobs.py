@@ -85,9 +85,11 @@ def _job(record: Record, partition_limit: Limit) -> Job:
     submit = epoch(fields["SubmitTime"])
     if submit is None:
         raise ValueError(f"SubmitTime={fields['SubmitTime']}")
+    resized = epoch(fields.get("ResizeTime", "")) or 0
     ref, array, tasks = _identity(fields)
     return Job(
-        key=RunKey(record.job_id, submit),
+        # A resize begins another row of accounting, as if it was submitted then; after a requeue it means nothing.
+        key=RunKey(record.job_id, max(submit, resized)),
         ref=ref,
         name=fields["JobName"],
         user=text_of(fields["UserId"]) or fields["Uid"],
@@ -114,6 +116,7 @@ def _job(record: Record, partition_limit: Limit) -> Job:
         allocation=_allocation(record, held) if holds else (),
         reservation=text_of(fields.get("Reservation", "")) or None,
         marker=fields["AdminComment"],
+        resized=resized >= submit,
     )
 
 

@@ -5,7 +5,7 @@ order and with rows that come twice. What a history says at its end is known fro
 (:meth:`History.seen`), without merging anything.
 
 Among the lives are requeued runs (same id, new submit), recycled ids, resized jobs (the next row begins, and is
-submitted, where the last one ends), suspended runs, arrays and parts of heterogeneous jobs, runs that never started
+submitted, where the last one ends, but its row shows the start of the first), suspended runs, arrays and parts of heterogeneous jobs, runs that never started
 or lasted no second, typed and untyped GPUs, unknown GPUs and none, rows without account or user, users that differ
 only by case, rows that come late, ends that are corrected, and runaway rows, repaired (they end where they started)
 or not.
@@ -43,7 +43,7 @@ class Life:
 
     Until the reading ``right_from`` accounting showed ``wrong_end`` in place of the true end (``None``: as if it
     still ran), and before the reading ``late`` nothing at all. ``ref`` is the readable id, ``tres`` the two texts of
-    allocated and requested TRES.
+    allocated and requested TRES. ``first`` is the start that is printed, where that is not the true one.
     """
 
     row: Row
@@ -53,6 +53,7 @@ class Life:
     late: int = 0
     right_from: int = 0
     wrong_end: int | None = None
+    first: int | None = None
 
     def at(self, number: int, when: int) -> Row | None:
         """What the reading of this number, at this time, shows: ``None`` for nothing."""
@@ -114,14 +115,15 @@ def counted(row: Row, when: int) -> Row:
 
 def sacct_line(row: Row, life: Life, when: int, zone: str | None = None) -> str:
     """One line of sacct -P at this time; calendar times in the zone if one is given."""
-    elapsed = 0 if row.start is None else (when if row.end is None else row.end) - row.start - row.suspended
+    start = row.start if row.start is None or life.first is None else life.first
+    elapsed = 0 if start is None else (when if row.end is None else row.end) - start - row.suspended
     if row.start is None:
         state = "PENDING" if row.end is None else "CANCELLED by 1000"
     else:
         state = ("SUSPENDED" if row.suspended else "RUNNING") if row.end is None else life.state
     cells = (
         str(row.job_id), life.ref, row.account or "", row.user or "", row.qos, state,
-        _time(row.submit, zone), "None" if row.start is None else _time(row.start, zone),
+        _time(row.submit, zone), "None" if start is None else _time(start, zone),
         "Unknown" if row.end is None else _time(row.end, zone), str(elapsed), _duration(row.suspended),
         "UNLIMITED" if row.limit is None else str(row.limit // 60), *life.tres,
     )  # fmt: skip
@@ -184,26 +186,31 @@ def jobs(draw: st.DrawFn, job_id: int, begin: int, span: int, syncs: int, *, exa
     ref = draw(st.sampled_from([str(job_id), f"{job_id - 1}_7", f"{job_id - 1}+1"]))
     submit = begin + draw(st.integers(0, span))
     lives: list[Life] = []
+    follows, first = "", 0
     for _ in range(draw(st.integers(1, 3))):
         gpus, tres = draw(holdings())
-        start = submit + draw(st.sampled_from([0, 0, 1]) | st.integers(0, span))
+        resized = follows == "resized"
+        start = submit + (0 if resized else draw(st.sampled_from([0, 0, 1]) | st.integers(0, span)))
+        first = first if resized else start
         length = draw(st.sampled_from([0, 1]) | st.integers(0, span))
-        how = draw(st.sampled_from(["ended"] * 12 + ["open", "never"]))
+        how = draw(st.sampled_from(["ended"] * 12 + ["open", "never"][: 1 if resized else 2]))
         row = Row(
             job_id, submit, None if how == "never" else start, None if how == "open" else start + length, gpus,
             account, user, draw(st.sampled_from(QOSES)),
             suspended=draw(st.integers(0, length)) if how != "never" and draw(st.booleans()) else 0,
-            limit=draw(st.sampled_from([None, None, 60, 60 * (span // 60 + 1)])),
+            limit=None if resized else draw(st.sampled_from([None, None, 60, 60 * (span // 60 + 1)])),
         )  # fmt: skip
-        life = Life(row, ref, draw(st.sampled_from(ENDED)), tres)
+        life = Life(row, ref, draw(st.sampled_from(ENDED)), tres, first=first if resized else None)
         lives.append(life if exact else draw(_misread(life, syncs)))
         if how == "open":
             break
-        follows = draw(st.sampled_from(["requeued", "resized", "recycled"]))
+        follows = draw(st.sampled_from(["requeued", "recycled", *(["resized"] if row.start is not None else [])]))
         if follows == "recycled":
             account, user = draw(st.sampled_from(ACCOUNTS)), draw(st.sampled_from(USERS))
             ref = str(job_id)
         gap = 0 if follows == "resized" else draw(st.integers(1, span))
+        # slurmdbd makes one row of two that begin in one second
+        follows = "requeued" if follows == "resized" and start + length <= submit else follows
         submit = max(start + length + gap, submit + 1)
     return lives
 
