@@ -41,11 +41,11 @@ class Facts(Histories):
         """See :class:`pyslurm_budget.service.ports.Ledger`.
 
         The newest read wins: late and repaired rows replace what was known, since history in slurmdbd is not
-        immutable. What stays: what we decided ourselves (shadow class, a known budget, the contract), the class of
-        a run that has ended, and the whole row of an ended run against one that has no end although its state says
-        that the run is over (a row that is not complete), or into which another run of the job was written. A row that has lost its end because the run is alive is
-        believed. A user's pseudonym stays. Runs that are not known, and ended before the end of what was archived and
-        deleted, are of that and left out.
+        immutable. What stays: what we decided ourselves (shadow class, a known budget, the contract), the class of a
+        run that has ended, and the whole row of an ended run against one that has no end although its state says that
+        the run is over (a row that is not complete), or into which another run of the job was written. A row that has
+        lost its end because the run is alive is believed. A user's pseudonym stays. Runs that are not known, and
+        ended before the end of what was archived and deleted, are of that and left out.
         """
         amounts = Amounts()
         with self._changing_runs() as connection:

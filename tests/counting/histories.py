@@ -5,10 +5,10 @@ order and with rows that come twice. What a history says at its end is known fro
 (:meth:`History.seen`), without merging anything.
 
 Among the lives are requeued runs (same id, new submit), recycled ids, resized jobs (the next row begins, and is
-submitted, where the last one ends, but its row shows the start of the first), suspended runs, arrays and parts of heterogeneous jobs, runs that never started
-or lasted no second, typed and untyped GPUs, unknown GPUs and none, rows without account or user, users that differ
-only by case, rows that come late, ends that are corrected, and runaway rows, repaired (they end where they started)
-or not.
+submitted, where the last one ends, but its row shows the start of the first), suspended runs, arrays and parts of
+heterogeneous jobs, runs that never started or lasted no second, typed and untyped GPUs, unknown GPUs and none, rows
+without account or user, users that differ only by case, rows that come late, ends that are corrected, and runaway
+rows, repaired (they end where they started) or not.
 """
 
 from __future__ import annotations

@@ -148,8 +148,15 @@ def test_the_class_is_that_of_the_run_before(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "begun"),
-    [(None, None, None), (100, None, 100), (100, 150, 100), (90, None, 100), (90, 150, 100), (90, 100, 100)]
-    + [(90, 99, 90)],
+    [
+        (None, None, None),
+        (100, None, 100),
+        (100, 9, 100),
+        (90, None, 100),
+        (90, 150, 100),
+        (90, 100, 100),
+        (90, 99, 90),
+    ],
 )
 def test_since_when_a_row_counts(start: int | None, end: int | None, begun: int | None) -> None:
     """Not before Submit, which is the time of a resize; an end before it is that of a clock that was set back."""
