@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from devcluster_lib.layout import FIRST_NODE_PORT, DevclusterError, Layout, Options
+from devcluster_lib.releases import DEFAULT_ROOTS, RELEASES
 
 DEFAULT_DIR = Path("/var/tmp/sbudget-devcluster")
 # Below this slurmctld ignores AuthInfo=cred_expire, and a requeued job waits two minutes.
@@ -22,6 +23,7 @@ COMMANDS = {
     "status": "what runs; exit status 3 if not everything does",
     "env": "the environment for Slurm's commands, to be evaluated by a shell",
     "install": "install the packages and no more",
+    "enter": "a shell, or a command, where the Slurm of another --release is",
     "start": "start one daemon",
     "stop": "stop one daemon",
     "restart": "restart one daemon",
@@ -31,11 +33,16 @@ COMMANDS = {
 def arguments(description: str, argv: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="devcluster", description=description)
+    versions = ", ".join(f"{release}: {slurm}" for release, slurm in RELEASES.items())
     commands = parser.add_subparsers(dest="command", required=True)
     for name, help_text in COMMANDS.items():
         command = commands.add_parser(name, help=help_text, description=help_text)
         add = command.add_argument
-        if name != "install":
+        add("--release", choices=RELEASES, help=f"Debian's release and with it Slurm's ({versions})")
+        add("--root", type=Path, help=f"folder of that release's root ({DEFAULT_ROOTS}/RELEASE)")
+        if name == "enter":
+            add("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command (bash)")
+        if name not in ("install", "enter"):
             add("--dir", type=Path, default=DEFAULT_DIR, help="folder of the cluster (%(default)s)")
         if name in ("status", "env"):
             add("--json", action="store_true", help="as JSON")

@@ -14,7 +14,7 @@ from devcluster_lib.layout import DevclusterError
 from devcluster_lib.locks import MACHINE, locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SLURM = (
     "slurmctld",
@@ -40,23 +40,28 @@ def install() -> None:
     missing_programs = [program for program in ("apt-get", "dpkg-query") if shutil.which(program) is None]
     if missing_programs:
         raise DevclusterError(f"devcluster needs Debian's packages, and there is no {missing_programs[0]} here", 2)
-    if not _missing():
+    ensure(PACKAGES)
+
+
+def ensure(names: Sequence[str]) -> None:
+    """Install those of the packages that are missing, without starting a service."""
+    if not _missing(names):
         return
     # Held over the whole installation: of two at a time, the second would put back the first one's policy-rc.d.
     with locked(MACHINE, INSTALL_SECONDS), _no_services():
-        missing = _missing()
+        missing = _missing(names)
         if missing:
             _apt("update", "-qq")
             _apt("install", "-y", "-qq", "--no-install-recommends", *missing)
 
 
-def _missing() -> list[str]:
+def _missing(names: Sequence[str]) -> list[str]:
     """Packages that are not installed; Slurm's are not asked for where slurmctld came without packages."""
-    argv = ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *PACKAGES]
+    argv = ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names]
     out = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False).stdout
     installed = {line.split()[0] for line in out.splitlines() if line.endswith(" installed")}
     foreign = "slurmctld" not in installed and shutil.which("slurmctld") is not None
-    return [p for p in PACKAGES if p not in installed and not (foreign and p in SLURM)]
+    return [p for p in names if p not in installed and not (foreign and p in SLURM)]
 
 
 @contextmanager

@@ -128,6 +128,19 @@ def closing_cluster(folder: Path, base_port: int, **options: str | int | Sequenc
         _script("down", folder)
 
 
+def slurm_release() -> tuple[int, int]:
+    """Slurm's release on this machine, as (24, 11); after :func:`install`."""
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    said = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, env={"PATH": path}, check=True).stdout
+    year, month, *_ = said.split()[-1].split(".")
+    return int(year), int(month)
+
+
+def claim_settings() -> list[str]:
+    """What claims need in slurm.conf; nothing where the key would end every command."""
+    return ["PreemptParameters=min_exempt_priority=1000000"] if slurm_release() >= (23, 2) else []
+
+
 def install() -> None:
     """Install what a cluster needs; nothing where none can be."""
     if os.getuid() == 0 and shutil.which("apt-get"):

@@ -23,7 +23,7 @@ import pytest
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from devcluster_lib import accounting, files, options, packages  # noqa: E402
+from devcluster_lib import accounting, files, options, packages, releases  # noqa: E402
 from devcluster_lib.layout import DevclusterError, Layout, Options  # noqa: E402
 
 from tests.cluster.devcluster import PORT, require  # noqa: E402
@@ -376,6 +376,30 @@ def test_only_root(space: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        ("up --release trixie --nodes 2", "up --nodes 2"),
+        ("up --root=/x --nodes 2 --release=sid", "up --nodes 2"),
+        ("status --json", "status --json"),
+    ],
+)
+def test_what_is_left_to_do_inside_another_release(words: str, left: str) -> None:
+    assert releases.without(words.split()) == left.split()
+
+
+def test_a_release_goes_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    assert releases.root_for("sid", None) == releases.DEFAULT_ROOTS / "sid"
+    assert releases.root_for("sid", tmp_path) == tmp_path
+    (tmp_path / "thesis").touch()
+    with pytest.raises(DevclusterError, match="is not empty, and no root of ours") as raised:
+        releases.prepare("sid", tmp_path)
+    assert raised.value.status == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis"]
+    with pytest.raises(DevclusterError, match="it takes bookworm, trixie, sid"):
+        releases.prepare("woody", tmp_path / "new")
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         ("--flavors a100", "--flavors a100"),
@@ -439,7 +463,7 @@ def test_policy_rc_d_is_put_back(
             raise DevclusterError("no network")
 
     monkeypatch.setattr(packages, "POLICY", policy)
-    monkeypatch.setattr(packages, "_missing", lambda: ["munge"])
+    monkeypatch.setattr(packages, "_missing", lambda _: ["munge"])
     monkeypatch.setattr(packages, "_apt", apt)
     with pytest.raises(DevclusterError, match="no network"):
         packages.install()

@@ -14,7 +14,7 @@ from pyslurm_budget.slurm.commands import SlurmCommands
 from pyslurm_budget.slurm.queue import SlurmQueue
 from pyslurm_budget.slurm.run import Runner
 from pyslurm_budget.slurm.sacct import SacctAccounting
-from tests.cluster.devcluster import PORT, closing_cluster, folder, install, require
+from tests.cluster.devcluster import PORT, claim_settings, closing_cluster, folder, install, require
 from tests.cluster.network import private_network
 from tests.cluster.site import Site
 from tests.contract.backends import ACCOUNTS, Ask
@@ -101,7 +101,7 @@ def real_cluster() -> Iterator[Real]:
     with (
         private_network(),
         folder("contract") as place,
-        closing_cluster(place, FIRST_PORT, requeue_delay=REQUEUE_DELAY) as cluster,
+        closing_cluster(place, FIRST_PORT, requeue_delay=REQUEUE_DELAY, conf=claim_settings()) as cluster,
     ):
         site = Site(cluster, place.parent / "site")
         site.folder.mkdir()
