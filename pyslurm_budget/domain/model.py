@@ -12,6 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.row import row
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -42,7 +44,7 @@ class JobState(StrEnum):
     OTHER = "OTHER"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@row(frozen=True, slots=True, order=True)
 class RunKey:
     """Identity of a run: Slurm's raw job id and the submit time, which a requeue renews (design section 2)."""
 
@@ -252,7 +254,7 @@ class Snapshot:
         return self.controller.now
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class RunRecord:
     """One accounting row (one run) as slurmdbd has it, GPUs raw, nothing cut to any window.
 

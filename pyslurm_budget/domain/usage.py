@@ -11,8 +11,9 @@ and the edges of a window need only the runs that start or end near them, not al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyslurm_budget.domain.row import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ DAY = 86400
 SPANS = (HOUR, DAY)
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class Group:
     """What usage is kept by. ``run_on`` is the part of runs after their contract. ``budget``, ``pool`` and ``flavor``
     are ``None`` where there is none, or it is not known."""
@@ -39,7 +40,7 @@ class Group:
     run_on: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class Piece:
     """A part of a run in one group: ``gpus`` (raw) and ``rate`` (thousandths) held in [begin, end)."""
 
@@ -60,12 +61,16 @@ def cells(piece: Piece) -> Iterator[tuple[int, int, Cell]]:
     if begin >= end or not (gpus or rate):
         return
     for span in SPANS:
-        at = begin - begin % span
-        while at < end:
-            seconds = min(at + span, end) - max(at, begin)
-            level = begin < at
-            yield span, at, (gpus * seconds, rate * seconds, gpus if level else 0, rate if level else 0)
-            at += span
+        first, last = begin - begin % span, end - 1 - (end - 1) % span
+        if first == last:
+            yield span, first, (gpus * (end - begin), rate * (end - begin), 0, 0)
+            continue
+        seconds = first + span - begin
+        yield span, first, (gpus * seconds, rate * seconds, 0, 0)
+        whole = (gpus * span, rate * span, gpus, rate)
+        for at in range(first + span, last, span):
+            yield span, at, whole
+        yield span, last, (gpus * (end - last), rate * (end - last), gpus, rate)
 
 
 def whole_cells(begin: int, end: int) -> Sequence[tuple[int, int, int]]:

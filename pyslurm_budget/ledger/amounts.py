@@ -14,35 +14,41 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.usage import Cell, Group
     from pyslurm_budget.service.ports import RunFacts
 
+    Sheet = dict[tuple[int, int], Cell]
+
 
 class Amounts:
     """Sums by group, span and begin of the cell. By group first: a run has one or two, and each is a long key."""
 
     def __init__(self) -> None:
         """Nothing."""
-        self._sheets: dict[Group, dict[tuple[int, int], list[int]]] = defaultdict(dict)
+        self._sheets: dict[Group, Sheet] = defaultdict(dict)
 
     def add(self, run: RunFacts, sign: int) -> None:
         """Add (or with -1 take away) what an ended run adds to each cell; a run without an end adds nothing."""
         if run.end is None:
             return
         for piece in pieces(run, run.end, run.charged_as):
+            sheet = self._sheets[piece.group]
             for span, at, cell in cells(piece):
-                self.add_cell(piece.group, span, at, cell, sign)
+                _add(sheet, (span, at), cell, sign)
 
     def add_cell(self, group: Group, span: int, at: int, cell: Cell, sign: int) -> None:
         """Add (or with -1 take away) one cell."""
-        sheet = self._sheets[group]
-        total = sheet.get((span, at))
-        if total is None:
-            sheet[span, at] = [sign * amount for amount in cell]
-        else:
-            for i, amount in enumerate(cell):
-                total[i] += sign * amount
+        _add(self._sheets[group], (span, at), cell, sign)
 
     def changes(self) -> Iterator[tuple[Group, list[tuple[int, int, Cell]]]]:
         """Each group with its cells that are not zero: (span, begin, amounts)."""
         for group, sheet in self._sheets.items():
-            found = [(span, at, (c[0], c[1], c[2], c[3])) for (span, at), c in sheet.items() if any(c)]
+            found = [(span, at, cell) for (span, at), cell in sheet.items() if any(cell)]
             if found:
                 yield group, found
+
+
+def _add(sheet: Sheet, address: tuple[int, int], cell: Cell, sign: int) -> None:
+    if sign < 0:
+        cell = (-cell[0], -cell[1], -cell[2], -cell[3])
+    before = sheet.get(address)
+    if before is not None:
+        cell = (before[0] + cell[0], before[1] + cell[1], before[2] + cell[2], before[3] + cell[3])
+    sheet[address] = cell

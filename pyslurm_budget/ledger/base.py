@@ -35,19 +35,37 @@ def upsert(
     """Insert the rows; of those whose primary key is there already replace the other columns, or (``adding``) add
     to them. One statement for each row, so that two writers of one row wait for each other and none is lost."""
     if rows:
-        text, order = _compiled(connection.dialect, table, tuple(rows[0]), frozenset(adding))
+        columns = tuple(rows[0])
+        upsert_values(connection, table, columns, [tuple(row[c] for c in columns) for row in rows], adding=adding)
+
+
+def upsert_values(
+    connection: Connection,
+    table: Table,
+    columns: tuple[str, ...],
+    rows: Sequence[tuple[Any, ...]],
+    *,
+    adding: Collection[str] = (),
+) -> None:
+    """The same of rows that are given as the values of these columns."""
+    if rows:
+        text, parameters = _compiled(connection.dialect, table, columns, frozenset(adding))
         # Straight to the driver: building parameters for SQLAlchemy's own form costs more than writing the row.
-        values: Any = rows if order is None else [*map(order, rows)]
-        connection.exec_driver_sql(text, values)
+        connection.exec_driver_sql(text, parameters(rows))
 
 
 @lru_cache(maxsize=100)
 def _compiled(
     dialect: Dialect, table: Table, columns: tuple[str, ...], adding: frozenset[str]
-) -> tuple[str, Callable[[dict[str, Any]], tuple[Any, ...]] | None]:
-    """The statement for the driver, and what brings a row into the order of its parameters if they have no names."""
+) -> tuple[str, Callable[[Sequence[tuple[Any, ...]]], Any]]:
+    """The statement for the driver, and what makes its parameters, by order or by name, of rows of values."""
     compiled: Any = _upsert_of(dialect.name, table, columns, adding).compile(dialect=dialect, column_keys=columns)
-    return str(compiled), itemgetter(*compiled.positiontup) if compiled.positional else None
+    if not compiled.positional:
+        return str(compiled), lambda rows: [dict(zip(columns, row, strict=True)) for row in rows]
+    if columns == tuple(compiled.positiontup):
+        return str(compiled), lambda rows: rows
+    order = itemgetter(*map(columns.index, compiled.positiontup))
+    return str(compiled), lambda rows: [*map(order, rows)]
 
 
 def _upsert_of(dialect: str, table: Table, columns: Iterable[str], adding: frozenset[str]) -> Insert:

@@ -20,15 +20,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Row
 
 
-def run_row(cluster: str, run: RunFacts) -> dict[str, Any]:
-    """Columns of a run."""
-    row = dict(zip(_RUN_PLAIN, _run_plain(run), strict=True))
-    row["cluster"], row["job_id"], row["submit"] = cluster, run.key.job_id, run.key.submit
-    row["work_class"], row["shadow"] = run.work_class.value, run.shadow.value
-    row["charged_as"] = run.charged_as.value
-    row["nodes"] = _names(run.nodes)
-    row["parts"] = json.dumps([astuple(part) for part in run.parts]) if run.parts else None
-    return row
+def run_row(cluster: str, run: RunFacts) -> tuple[Any, ...]:
+    """A run as the values of ``RUN_COLUMNS``."""
+    parts = json.dumps([astuple(part) for part in run.parts]) if run.parts else None
+    return (cluster, _names(run.nodes), parts, *_run_values(run))
 
 
 @lru_cache(maxsize=10_000)
@@ -40,7 +35,10 @@ _RUN_PLAIN = (
     "job_ref", "account", "user", "qos", "budget", "pool", "state", "start", "end", "suspended", "gpus", "rate",
     "unknown", "time_limit", "gpu_type", "partition", "protected_until", "absent_since", "charged_to",
 )  # fmt: skip
-_run_plain = attrgetter(*_RUN_PLAIN)
+_CLASSES = ("work_class", "shadow", "charged_as")
+RUN_COLUMNS = ("cluster", "nodes", "parts", "job_id", "submit", *_CLASSES, *_RUN_PLAIN)
+# A class by ``_value_``, which is its text: ``value`` is a call, and there are three of them in a row.
+_run_values = attrgetter("key.job_id", "key.submit", *(f"{name}._value_" for name in _CLASSES), *_RUN_PLAIN)
 
 
 def run_of(row: Row[Any]) -> RunFacts:

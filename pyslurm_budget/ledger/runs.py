@@ -12,14 +12,14 @@ from pyslurm_budget.domain.pseudonym import is_pseudonym
 from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.ledger import rows, tables
 from pyslurm_budget.ledger.amounts import Amounts
-from pyslurm_budget.ledger.base import chunks, upsert
+from pyslurm_budget.ledger.base import chunks, upsert, upsert_values
 from pyslurm_budget.ledger.history import Histories
 from pyslurm_budget.service.ports import SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Table
 
     from pyslurm_budget.domain.model import RunKey
     from pyslurm_budget.service.ports import ContractFacts, News, RunFacts
@@ -101,14 +101,26 @@ class Facts(Histories):
             if run.key in known:
                 amounts.add(known[run.key], -1)
             amounts.add(run, 1)
-        upsert(connection, tables.run, [rows.run_row(self._cluster, run) for run in differing])
+        new = [rows.run_row(self._cluster, run) for run in differing]
+        upsert_values(connection, tables.run, rows.RUN_COLUMNS, new)
         return len(differing)
 
     def _known(self, connection: Connection, keys: list[RunKey]) -> dict[RunKey, RunFacts]:
-        t = tables.run
         ids = {key.job_id for key in keys}
+        if not self._has_any(connection, tables.run, ids):
+            return {}
+        t = tables.run
         query = select(t).where(t.c.cluster == self._cluster, t.c.job_id.in_(ids))
         return {run.key: run for run in map(rows.run_of, connection.execute(query))}
+
+    def _has_any(self, connection: Connection, table: Table, ids: Collection[int]) -> bool:
+        """Whether there may be a row of one of these jobs. In a long history, read in the order of its ids, there is
+        none from the first of a chunk to its last, and that costs much less to know than looking for each."""
+        if not ids:
+            return False
+        c = table.c
+        between = (c.cluster == self._cluster, c.job_id >= min(ids), c.job_id <= max(ids))
+        return connection.execute(select(c.job_id).where(*between).limit(1)).first() is not None
 
     def mark_absent(self, keys: Iterable[RunKey], now: int) -> int:
         """See :class:`pyslurm_budget.service.ports.Ledger`; a run that is not absent any more is as before."""
@@ -205,7 +217,10 @@ class Facts(Histories):
 
     def _contracts(self, connection: Connection, keys: list[RunKey]) -> dict[RunKey, ContractFacts]:
         t, wanted = tables.contract, set(keys)
-        query = select(t).where(t.c.cluster == self._cluster, t.c.job_id.in_({key.job_id for key in keys}))
+        ids = {key.job_id for key in keys}
+        if not self._has_any(connection, t, ids):
+            return {}
+        query = select(t).where(t.c.cluster == self._cluster, t.c.job_id.in_(ids))
         return {c.key: c for c in map(rows.contract_of, connection.execute(query)) if c.key in wanted}
 
 

@@ -50,13 +50,17 @@ class FactMaker:
     snapshot: Snapshot
     pools: PoolMap
     _budgets: dict[str, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _classes: dict[str, WorkClass] = field(default_factory=dict, init=False, repr=False, compare=False)
     _seen: dict[tuple[tuple[str, ...], int], tuple[Tres, Held]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def from_record(self, record: RunRecord, shadow: WorkClass | None = None) -> RunFacts | None:
-        """Facts of an accounting row; ``None`` for one that never started or holds nothing of a pool. Without a
-        ``shadow`` class it is that of the row's QOS."""
+    def from_record(
+        self, record: RunRecord, shadow: WorkClass | None = None, *, counts_as: WorkClass | None = None
+    ) -> RunFacts | None:
+        """Facts of an accounting row; ``None`` for one that never started or holds nothing of a pool. The
+        ``shadow`` class and the one that it counts as are that of the row's QOS where they are not given; who gives
+        ``counts_as`` means both."""
         if record.start is None:
             return None
         held = self._held(record.nodes, record.tres)
@@ -78,13 +82,13 @@ class FactMaker:
             gpus=held.gpus,
             rate=held.rate,
             work_class=work_class,
-            shadow=shadow or work_class,
+            shadow=counts_as or shadow or work_class,
             unknown=held.unknown,
             time_limit=record.time_limit,
             nodes=record.nodes,
             gpu_type=held.flavor,
             partition=record.partition or None,
-            charged_as=work_class,
+            charged_as=counts_as or work_class,
             parts=held.parts,
         )
 
@@ -121,7 +125,11 @@ class FactMaker:
 
     def class_of(self, qos: str) -> WorkClass:
         """Spare if its QOS is a spare one, else backed: what holds GPUs and cannot be preempted is charged."""
-        return WorkClass.SPARE if self.policy.classes.is_spare(qos) else WorkClass.BACKED
+        found = self._classes.get(qos)
+        if found is None:
+            found = WorkClass.SPARE if self.policy.classes.is_spare(qos) else WorkClass.BACKED
+            self._classes[qos] = found
+        return found
 
     def _budget(self, account: str) -> str | None:
         if account not in self._budgets:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyslurm_budget.domain.model import WorkClass
+from pyslurm_budget.domain.row import row
 from pyslurm_budget.service.counts import CountsLedger
 from pyslurm_budget.service.usage import UsageLedger
 
@@ -102,7 +103,7 @@ class RunPart:
     rate: int
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class RunFacts:
     """One run as the ledger counts it.
 

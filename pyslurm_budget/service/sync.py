@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from pyslurm_budget.service.facts import LIVE
 from pyslurm_budget.service.ports import SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyslurm_budget.domain.books import Books
     from pyslurm_budget.domain.model import Job, RunKey, RunRecord
@@ -64,15 +64,15 @@ class Sync:
         while batch := list(islice(rows, BATCH)):
             seen += len(batch)
             believed = (_still_open(record) if record.key in live else record for record in batch)
-            facts = [f for record in believed if (f := self.maker.from_record(record)) is not None]
+            facts = [f for record in believed if (f := self._fact(record)) is not None]
             read.update(fact.key for fact in facts if fact.key in live)
-            changed += self.ledger.save_runs(self._sorted(facts, unseen))
+            changed += self._save(facts, unseen)
         if not seen:
             self._refuse_nothing(begin)
-        last = self._sorted(self._not_accounted(live, read), unseen)
-        if unseen:
-            changed += self.ledger.save_runs(last)
-            last = list(self._judged(unseen, live, open_books()).values())
+        missing = self._not_accounted(live, read)
+        if missing:
+            changed += self._save(missing, unseen)
+        last = self._judged(unseen, live, open_books()).values() if unseen else ()
         changed += self.ledger.save_runs(last, SyncState(watermark=self.now, as_of=self.now, complete=True))
         self._note_absent()
         if whole:
@@ -124,32 +124,50 @@ class Sync:
         dangling = [run.start for run in self.ledger.open_runs() if run.key not in live and run.start is not None]
         return max(min([state.watermark - OVERLAP, *dangling]), oldest), False
 
-    def _sorted(self, facts: Iterable[RunFacts], unseen: dict[RunKey, RunFacts]) -> list[RunFacts]:
-        """The facts with the class that counts; those whose shadow class is not known yet go to the unseen."""
-        facts = list(facts)
-        found = [fact for fact in facts if self.enforced(fact)]
-        if len(found) == len(facts):
-            return facts
-        known = self.ledger.runs_of(fact.key for fact in facts)
-        for fact in facts:
-            if self.enforced(fact):
-                continue
-            shadow = self._shadow(fact, known)
-            if shadow is None:
-                unseen[fact.key] = fact
-            else:
-                found.append(replace(fact, shadow=shadow, charged_as=shadow))
-        return found
+    def _fact(self, record: RunRecord) -> RunFacts | None:
+        """The facts of a row, with the class that counts for nearly all of a long history: it costs less to make them
+        with it than to put it in afterwards."""
+        old = record.start is not None and record.start < self.installed
+        return self.maker.from_record(record, counts_as=WorkClass.BACKED if old else None)
 
-    def _shadow(self, fact: RunFacts, known: Mapping[RunKey, RunFacts]) -> WorkClass | None:
+    def _save(self, facts: list[RunFacts], unseen: dict[RunKey, RunFacts]) -> int:
+        resized = {f.key: found for f in facts if f.key in self._resized and (found := self._before_resize(f))}
+        return self.ledger.save_runs(facts, news=partial(self._with_class, unseen, resized))
+
+    def _before_resize(self, fact: RunFacts) -> WorkClass | None:
+        """The class that the run would have had before it was resized, if that is known."""
+        before = [run for run in self.ledger.runs_of_job(fact.job_ref) if run.key < fact.key]
+        return max(before, key=lambda run: run.key).shadow if before else None
+
+    def _with_class(
+        self,
+        unseen: dict[RunKey, RunFacts],
+        resized: Mapping[RunKey, WorkClass],
+        before: RunFacts | None,
+        fact: RunFacts,
+    ) -> RunFacts | None:
+        """The run with the class that counts, as the ledger saves it; one whose shadow class is not known yet goes to
+        the unseen."""
+        if self.enforced(fact):
+            counts_as: WorkClass | None = fact.work_class
+        else:
+            counts_as = self._shadow(fact, before, resized)
+        if counts_as is None:
+            unseen[fact.key] = fact
+            return None
+        if fact.shadow is counts_as and fact.charged_as is counts_as:
+            return fact
+        return replace(fact, shadow=counts_as, charged_as=counts_as)
+
+    def _shadow(
+        self, fact: RunFacts, before: RunFacts | None, resized: Mapping[RunKey, WorkClass]
+    ) -> WorkClass | None:
         """The class that the run would have had: as first written, else as before a resize, else as we had decided
         while it waited."""
-        if fact.key in known:
-            return known[fact.key].shadow
-        if fact.key in self._resized:
-            before = [run for run in self.ledger.runs_of_job(fact.job_ref) if run.key < fact.key]
-            if before:
-                return max(before, key=lambda run: run.key).shadow
+        if before is not None:
+            return before.shadow
+        if fact.key in resized:
+            return resized[fact.key]
         admission = self.admissions.get(fact.job_ref)
         if admission is not None and admission.key.submit == fact.key.submit:
             return admission.work_class
