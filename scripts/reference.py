@@ -173,6 +173,7 @@ share = "35%"
 parent = "lab"
 account = "biology"
 share = {{ "*" = "10%", h100 = "40%" }}
+borrow = true
 ```
 
 - `share`: part of the parent, in all pools, or a table by pool in which `"*"` means all others. The shares of one
@@ -180,6 +181,8 @@ share = {{ "*" = "10%", h100 = "40%" }}
 - `account`: the Slurm account, where it is not the budget's name. An account has one budget, which covers the
   accounts below it up to the next one that has a budget of its own.
 - `parent`: the nearest budget above it in Slurm's own tree. The two trees must tell the same.
+- `borrow`: whether it may use, as backed work, what its siblings leave unused; `false` unless it is said. Also
+  `sbudget budget borrow ACCOUNT on`. See [budgets](../howto/budgets.md).
 - A changed share acts from the moment of `apply` on; hours before it keep the share that was in force. Only the very
   first tree acts on past hours too. A budget that is new, or moved to another parent, begins at that moment, and so
   has its whole allowance after one window.

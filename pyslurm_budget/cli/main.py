@@ -16,6 +16,7 @@ import click
 
 from pyslurm_budget import __version__
 from pyslurm_budget.cli.budget import budget
+from pyslurm_budget.cli.budget_change import CHANGES
 from pyslurm_budget.cli.db import db
 from pyslurm_budget.cli.operate import config, health, reconcile, resume, sync
 from pyslurm_budget.cli.options import DEBUG_VARIABLE, Context
@@ -53,6 +54,8 @@ def cli(context: click.Context, given: str | None, cluster: str | None, debug: b
 
 for _command in (show, why, report, health, resume, sync, reconcile, budget, db, config, setup):
     cli.add_command(_command)
+for _command in CHANGES:
+    budget.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

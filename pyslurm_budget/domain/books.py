@@ -69,11 +69,13 @@ class Book:
     """One budget in one pool. ``charged[i]`` and ``committed[i]`` belong to the segment that ends at horizon i.
 
     ``contract_rate`` is the rate of everything inside contracts, running or admitted: at most ``ceiling``. ``least``
-    remembers the least of ``left()`` until something is entered.
+    remembers the least of ``left()`` until something is entered. ``granted`` is the part of the allowance that is
+    grants and loans in force, less what is lent.
     """
 
     allowance: int
     line: int
+    granted: int = 0
     charged_now: int = 0
     outstanding: int = 0
     spare_used: int = 0
@@ -182,10 +184,17 @@ class Books:
         """Enter what ended runs held; what ran on after its contract counts at the site's price."""
         for past in history:
             if past.budget in self.tree.budgets:
-                amounts = list(past.amounts)
-                if past.run_on and past.work_class is WorkClass.BACKED and self.policy.run_on_price != 1:
-                    amounts = [int(amount * self.policy.run_on_price) for amount in amounts]
+                amounts = charged_amounts(past, self.policy)
                 self._enter(past.budget, past.user, past.pool, amounts, past.work_class)
+
+    def grant(self, budget: str, pool: str, amount: int) -> None:
+        """Let the budget and those above it have so much more (less, below 0) than their allowance; overdraft is
+        given on the allowance alone."""
+        for book in self.touched(budget, pool):
+            book.allowance += amount
+            book.line += amount
+            book.granted += amount
+            book.least = None
 
     def charge(self, uses: Iterable[Use]) -> None:
         """Enter the window's use: backed work is charged, spare work is only remembered for the order."""
@@ -301,6 +310,13 @@ def _refusal(name: str, book: Book, code: str, price: Price) -> Refusal:
     if code == "headroom":
         return Refusal(name, code, book.least_left(), price.amount)
     return Refusal(name, code, max(0, book.ceiling_left), price.rate)
+
+
+def charged_amounts(past: History, policy: Policy) -> list[int]:
+    """The amounts at the site's price: what ran on after its contract may be cheaper."""
+    if past.run_on and past.work_class is WorkClass.BACKED and policy.run_on_price != 1:
+        return [int(amount * policy.run_on_price) for amount in past.amounts]
+    return list(past.amounts)
 
 
 def _enter(book: Book, user: str, amounts: list[int], *, backed: bool) -> None:

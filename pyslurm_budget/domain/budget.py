@@ -31,11 +31,13 @@ class ShareSince:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One node of the tree; ``account`` is the Slurm account, lower case, and also the budget's id."""
+    """One node of the tree; ``account`` is the Slurm account, lower case, and also the budget's id. With ``borrow``
+    it may use what its siblings leave unused."""
 
     account: str
     parent: str | None
     shares: tuple[ShareSince, ...]
+    borrow: bool = False
 
     def share_at(self, pool: str, when: int) -> Fraction:
         """Share of the parent in force at ``when``; a share set for the pool wins over one set for all pools."""
@@ -46,11 +48,30 @@ class Budget:
         return Fraction(0)
 
 
+@dataclass(frozen=True, slots=True)
+class ShareLoan:
+    """A share of the common parent that ``lender`` leaves to ``borrower``, its sibling, in [since, until)."""
+
+    lender: str
+    borrower: str
+    share: Fraction
+    since: int
+    until: int
+    pool: str = ANY_POOL
+
+    def moves(self, account: str, pool: str, when: int) -> Fraction:
+        """What it adds to the account's share in the pool at a time; below 0 for the lender."""
+        if not self.since <= when < self.until or self.pool not in (ANY_POOL, pool):
+            return Fraction(0)
+        return self.share * ((account == self.borrower) - (account == self.lender))
+
+
 @dataclass(frozen=True)
 class BudgetTree:
     """All budgets of a cluster, by account. Checked by ``service.budgets.check_tree``."""
 
     budgets: Mapping[str, Budget] = field(default_factory=lambda: MappingProxyType({}))
+    loans: tuple[ShareLoan, ...] = ()
 
     @cached_property
     def children(self) -> Mapping[str | None, tuple[str, ...]]:
@@ -77,8 +98,22 @@ class BudgetTree:
         """Product of the shares along the path (design section 2)."""
         share = Fraction(1)
         for name in self.path(account):
-            share *= self.budgets[name].share_at(pool, when)
+            share *= self.share_at(name, pool, when)
         return share
+
+    def share_at(self, account: str, pool: str, when: int) -> Fraction:
+        """Share of the parent in force at ``when``, with what is lent and borrowed of it; never below 0."""
+        share = self.budgets[account].share_at(pool, when)
+        return max(Fraction(0), share + sum((loan.moves(account, pool, when) for loan in self.loans), Fraction(0)))
+
+    def changes(self, account: str) -> tuple[int, ...]:
+        """When shares along the path change, ascending."""
+        path = self.path(account)
+        found = {s.since for name in path for s in self.budgets[name].shares}
+        for loan in self.loans:
+            if loan.lender in path or loan.borrower in path:
+                found |= {loan.since, loan.until}
+        return tuple(sorted(found))
 
     def budget_of(self, account: str, parents: Mapping[str, str | None]) -> str | None:
         """The budget that pays for a Slurm account: its own, else the nearest one above; ``None`` without any."""

@@ -178,7 +178,7 @@ def _allowance(
     tree: BudgetTree, account: str, pool: str, capacity: PoolCapacity, known: dict[tuple[int, ...], list[Era]]
 ) -> int:
     """The same; ``known`` are the eras of this capacity between changes of shares, by the moments of change."""
-    changes = tuple(sorted({s.since for name in tree.path(account) for s in tree.budgets[name].shares}))
+    changes = tree.changes(account)
     if changes not in known:
         known[changes] = _eras(capacity, changes)
     total = sum((tree.effective_share(account, pool, at) * amount for at, amount in known[changes]), Fraction(0))

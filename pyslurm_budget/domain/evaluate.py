@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain import claim, guard
+from pyslurm_budget.domain import claim, grant, guard
 from pyslurm_budget.domain.admission import Admitter, Classes
 from pyslurm_budget.domain.books import Books, Price
 from pyslurm_budget.domain.candidate import candidates
@@ -54,6 +54,7 @@ def open_books(situation: Situation) -> Books:
         if run.work_class is WorkClass.BACKED and run.budget is not None and (run.budget, run.pool) in books.books:
             rest = max(0, run.protected_until - situation.now)
             books.run_contract(run.budget, run.job.user, run.pool, Price(run.rate, rest))
+    grant.enter(books, situation.grants)
     return books
 
 
@@ -346,6 +347,7 @@ def _states(situation: Situation, books: Books, classes: Classes) -> list[Budget
                 pool=pool,
                 share=f"{share.numerator}/{share.denominator}",
                 allowance=book.allowance,
+                granted=book.granted,
                 overdraft=book.line - book.allowance,
                 charged=book.charged_now,
                 outstanding=book.outstanding,
@@ -353,6 +355,7 @@ def _states(situation: Situation, books: Books, classes: Classes) -> list[Budget
                 backed_now=now_backed.get((account, pool), 0),
                 spare_now=now_spare.get((account, pool), 0),
                 waiting=waiting.get((account, pool), 0),
+                lendable=max(0, min(left for _, limit in books.limits(account, pool) for left in limit.left())),
             )
         )
     return found

@@ -104,7 +104,9 @@ class Admission:
 class BudgetState:
     """One budget in one pool at the end of a cycle; amounts in mGPU-s, GPUs in thousandths.
 
-    ``headroom`` is what a new contract of the cap's length could still use here (own budget only).
+    ``headroom`` is what a new contract of the cap's length could still use here (own budget only). ``granted`` is the
+    part of the allowance that comes from grants and loans (below 0 where more is lent). ``lendable`` is what it could
+    lend: what is left at every horizon, here and above.
     """
 
     budget: str
@@ -118,6 +120,8 @@ class BudgetState:
     backed_now: int
     spare_now: int
     waiting: int
+    granted: int = 0
+    lendable: int = 0
 
 
 @dataclass(frozen=True, slots=True)

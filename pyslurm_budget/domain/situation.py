@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.books import History, Use
     from pyslurm_budget.domain.budget import BudgetTree
     from pyslurm_budget.domain.capacity import PoolCapacity
+    from pyslurm_budget.domain.grant import Grant
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
     from pyslurm_budget.domain.plan import ActionKind, Admission
     from pyslurm_budget.domain.policy import Policy
@@ -75,7 +76,8 @@ class Situation:
     ``admissions`` are those of the last cycle, by ref.
     ``returning`` names pending jobs that come back with their class, first in their budget (after a drain or a node
     failure). ``requeued`` lists our requeues of the last 24 h, oldest first; ``tried`` the jobs for which Slurm found
-    no place, with when that was.
+    no place, with when that was. ``grants`` are those of which
+    something may be left; what was booked of them stands in ``history``.
     """
 
     snapshot: Snapshot
@@ -90,6 +92,7 @@ class Situation:
     returning: frozenset[str] = frozenset()
     requeued: tuple[Requeued, ...] = ()
     tried: tuple[tuple[str, int], ...] = ()
+    grants: tuple[Grant, ...] = ()
     next_sequence: int = 1
 
     @property

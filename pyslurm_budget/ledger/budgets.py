@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, insert, select
 
-from pyslurm_budget.domain.budget import Budget, ShareSince
+from pyslurm_budget.domain.budget import Budget, ShareLoan, ShareSince
 from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.base import Base, upsert
 
@@ -32,14 +33,14 @@ class Budgets(Base):
             shares.setdefault(row.account, []).append(ShareSince(row.since, Fraction(row.share), row.pool))
         nodes = connection.execute(select(b).where(b.c.cluster == self._cluster)).all()
         return tuple(
-            Budget(n.account, n.parent, _ordered(shares.get(n.account, ())))
+            Budget(n.account, n.parent, _ordered(shares.get(n.account, ())), bool(n.borrow))
             for n in sorted(nodes, key=lambda n: str(n.account))
         )
 
     def save_budgets(self, budgets: Iterable[Budget], now: int, who: str, why: str) -> None:
         """Make this the tree; what changed is added to the history with who, when and why. The same tree again
         changes nothing."""
-        new = {b.account: Budget(b.account, b.parent, _ordered(b.shares)) for b in budgets}
+        new = {b.account: replace(b, shares=_ordered(b.shares)) for b in budgets}
         with self._begin() as connection:
             self._alone(connection, "budgets")
             changes = _changes({b.account: b for b in self._budgets(connection)}, new)
@@ -53,7 +54,7 @@ class Budgets(Base):
         for table in (tables.budget, tables.budget_share):
             connection.execute(delete(table).where(table.c.cluster == self._cluster))
         own = {"cluster": self._cluster}
-        nodes = [{**own, "account": b.account, "parent": b.parent} for b in new]
+        nodes = [{**own, "account": b.account, "parent": b.parent, "borrow": b.borrow} for b in new]
         shares = [
             {**own, "account": b.account, "pool": s.pool, "since": s.since, "share": _text(s.share)}
             for b in new
@@ -62,6 +63,37 @@ class Budgets(Base):
         for table, found in ((tables.budget, nodes), (tables.budget_share, shares)):
             if found:
                 connection.execute(insert(table), found)
+
+    def note_change(self, now: int, who: str, why: str, change: str) -> None:
+        """Add one change to the history that no other method adds."""
+        with self._begin() as connection:
+            self._note(connection, now, who, why, change)
+
+    def _note(self, connection: Connection, now: int, who: str, why: str, change: str) -> None:
+        row = {"cluster": self._cluster, "at": now, "who": who, "why": why, "change": change}
+        connection.execute(insert(tables.budget_change), [row])
+
+    def share_loans(self, since: int = 0) -> tuple[ShareLoan, ...]:
+        """Loans of shares that had not ended by ``since``, in the order in which they were made."""
+        t = tables.share_loan
+        query = select(t).where(t.c.cluster == self._cluster, t.c.until > since).order_by(t.c.id)
+        with self._read() as connection:
+            return tuple(
+                ShareLoan(r.lender, r.borrower, Fraction(r.share), r.since, r.until, r.pool)
+                for r in connection.execute(query)
+            )
+
+    def add_share_loan(self, loan: ShareLoan, now: int, who: str, why: str) -> None:
+        """Add one, and tell it in the history."""
+        row = {"lender": loan.lender, "borrower": loan.borrower, "pool": loan.pool, "share": _text(loan.share)}
+        with self._begin() as connection:
+            times = {"cluster": self._cluster, "since": loan.since, "until": loan.until}
+            connection.execute(insert(tables.share_loan), [row | times])
+            change = (
+                f"{loan.lender} lends {loan.borrower} {_text(loan.share)} of their parent in pool {loan.pool} "
+                f"from {loan.since} until {loan.until}"
+            )
+            self._note(connection, now, who, why, change)
 
     def budget_changes(self) -> tuple[tuple[int, str, str, str], ...]:
         """(when, who, why, what) of every change of the tree, oldest first."""
@@ -112,6 +144,8 @@ def _changes(old: Mapping[str, Budget], new: Mapping[str, Budget]) -> list[str]:
             found.append(f"added {account} below {budget.parent or 'the top'}")
         elif before.parent != budget.parent:
             found.append(f"moved {account} from {before.parent or 'the top'} to {budget.parent or 'the top'}")
+        if budget.borrow != (before is not None and before.borrow):
+            found.append(f"{account} may {'' if budget.borrow else 'not '}borrow")
         known = set(before.shares) if before else set()
         for share in budget.shares:
             if share not in known:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, insert, or_, select
+from sqlalchemy import and_, func, insert, or_, select
 
 from pyslurm_budget.domain.credit import Credit
+from pyslurm_budget.domain.grant import Booking, Grant
 from pyslurm_budget.domain.model import RunKey
 from pyslurm_budget.ledger import tables
-from pyslurm_budget.ledger.base import Base, chunks
-from pyslurm_budget.service.counts import CREDIT, Entry
+from pyslurm_budget.ledger.base import Base, chunks, upsert
+from pyslurm_budget.service.counts import CREDIT, GRANT, LOAN, RECALL, Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sqlalchemy import Connection, Row
 
-_PLAIN = ("at", "kind", "account", "pool", "amount", "begin", "end", "reverses", "who", "why")
+_PLAIN = ("at", "kind", "account", "pool", "amount", "begin", "end", "reverses", "who", "why", "lender")
 
 
 class Entries(Base):
-    """The part of the ledger that holds credits, and later grants, loans and corrections."""
+    """The part of the ledger that holds credits, grants and loans, and what is booked of these."""
 
     def add_entries(self, entries: Iterable[Entry]) -> int:
         """Add the entries that are not there; returns how many were. Of one kind a run has one entry."""
@@ -52,6 +53,43 @@ class Entries(Base):
                 query = select(t).where(t.c.cluster == self._cluster, t.c.job_id.in_({k.job_id for k in wanted}))
                 found += [e for e in map(_entry, connection.execute(query)) if e.key in wanted]
         return tuple(sorted(found, key=lambda e: e.id or 0))
+
+    def entries(self, kinds: Iterable[str]) -> tuple[Entry, ...]:
+        """All entries of these kinds, oldest first."""
+        with self._read() as connection:
+            return self._entries(connection, kinds)
+
+    def _entries(self, connection: Connection, kinds: Iterable[str]) -> tuple[Entry, ...]:
+        t = tables.entry
+        query = select(t).where(t.c.cluster == self._cluster, t.c.kind.in_(list(kinds))).order_by(t.c.id)
+        return tuple(map(_entry, connection.execute(query)))
+
+    def grants(self, since: int) -> tuple[Grant, ...]:
+        """Grants and loans that had not ended by ``since``, with what is booked of each; a recall is an end."""
+        b = tables.booking.c
+        booked = select(b.entry, func.sum(b.amount)).where(b.cluster == self._cluster).group_by(b.entry)
+        with self._read() as connection:
+            known = self._entries(connection, (GRANT, LOAN, RECALL))
+            used = {entry: int(amount) for entry, amount in connection.execute(booked)}
+        ends = {e.reverses: e.at for e in known if e.kind == RECALL}
+        found = (_grant(e, ends.get(e.id), used.get(e.id or 0, 0)) for e in known if e.kind != RECALL)
+        return tuple(g for g in found if g.end is None or g.end > since)
+
+    def bookings(self, since: int) -> tuple[Booking, ...]:
+        """What is booked for time after ``since``."""
+        t = tables.booking
+        query = select(t).where(t.c.cluster == self._cluster, t.c.end > since).order_by(t.c.begin, t.c.entry)
+        with self._read() as connection:
+            return tuple(
+                Booking(r.entry, r.account, r.pool, r.begin, r.end, r.amount, r.lender)
+                for r in connection.execute(query)
+            )
+
+    def add_bookings(self, bookings: Iterable[Booking]) -> None:
+        """Book; what is booked for the same hour of the same grant already is added to."""
+        with self._begin() as connection:
+            for chunk in chunks(bookings):
+                upsert(connection, tables.booking, [_booked(self._cluster, b) for b in chunk], adding=("amount",))
 
     def credits(self, since: int) -> tuple[Credit, ...]:
         """Credits of time after ``since`` that were not reversed, with the user of their runs."""
@@ -86,6 +124,17 @@ def _entry(row: Row[Any]) -> Entry:
     m = row._mapping
     key = None if m["job_id"] is None or m["submit"] is None else RunKey(m["job_id"], m["submit"])
     return Entry(id=m["id"], key=key, **{name: m[name] for name in _PLAIN})
+
+
+def _grant(entry: Entry, recalled: int | None, booked: int) -> Grant:
+    ends = [end for end in (entry.end, recalled) if end is not None]
+    end = min(ends, default=None)
+    return Grant(entry.id or 0, entry.account, entry.pool, entry.amount, entry.begin, end, entry.lender, booked)
+
+
+def _booked(cluster: str, b: Booking) -> dict[str, Any]:
+    key = {"cluster": cluster, "entry": b.grant, "account": b.budget, "pool": b.pool, "begin": b.begin}
+    return key | {"end": b.end, "amount": b.amount, "lender": b.lender}
 
 
 def _credit(row: Row[Any]) -> Credit:

@@ -280,8 +280,39 @@ entry = Table(
     _int("reverses", null=True),
     _text("who"),
     Column("why", long_text(), nullable=False),
+    _text("lender", null=True),
     Index("entry_begin", "cluster", "begin"),
     UniqueConstraint("cluster", "kind", "job_id", "submit", name="entry_once"),
+    **_BINARY,
+)
+
+booking = Table(
+    "booking",
+    metadata,
+    _text("cluster", 40, key=True),
+    _int("entry", key=True),
+    _text("account", key=True),
+    _text("pool", key=True),
+    _int("begin", key=True),
+    _int("end"),
+    _int("amount"),
+    _text("lender", null=True),
+    Index("booking_end", "cluster", "end"),
+    **_BINARY,
+)
+
+share_loan = Table(
+    "share_loan",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    _text("cluster", 40),
+    _text("lender"),
+    _text("borrower"),
+    _text("pool"),
+    Column("share", long_text(), nullable=False),
+    _int("since"),
+    _int("until"),
+    Index("share_loan_until", "cluster", "until"),
     **_BINARY,
 )
 
@@ -291,6 +322,7 @@ budget = Table(
     _text("cluster", 40, key=True),
     _text("account", key=True),
     _text("parent", null=True),
+    Column("borrow", Boolean, nullable=False),
     **_BINARY,
 )
 

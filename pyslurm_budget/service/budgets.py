@@ -13,24 +13,26 @@ One table a budget, flat, with the name of its parent (``docs/reference/configur
     parent = "lab"
     account = "biology"                   # Slurm's account, where it is not the name
     share = { "*" = "10%", h100 = "40%" } # other pools, and one of its own
+    borrow = true                         # may use what its siblings leave unused
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget import values
-from pyslurm_budget.domain.budget import ANY_POOL, BEGINNING, Budget, BudgetTree, ShareSince
+from pyslurm_budget.domain.budget import ANY_POOL, BEGINNING, Budget, BudgetTree, ShareLoan, ShareSince
 from pyslurm_budget.errors import BudgetFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_KEYS = ("parent", "account", "share")
+_KEYS = ("parent", "account", "share", "borrow")
 
 
 def read_budget_file(text: str, now: int, source: str = "budget file") -> tuple[Budget, ...]:
@@ -51,9 +53,23 @@ def read_budget_file(text: str, now: int, source: str = "budget file") -> tuple[
     accounts = {name: _account(name, table, source) for name, table in tables.items()}
     _no_account_twice(accounts, source)
     return tuple(
-        Budget(accounts[name], _parent(name, table, accounts, source), _shares(name, table, now, source))
+        Budget(
+            accounts[name],
+            _parent(name, table, accounts, source),
+            _shares(name, table, now, source),
+            _borrow(name, table, source),
+        )
         for name, table in tables.items()
     )
+
+
+def _borrow(name: str, table: dict[str, Any], source: str) -> bool:
+    borrow = table.get("borrow", False)
+    if not isinstance(borrow, bool):
+        raise BudgetFileError(
+            f"{source}: budgets.{name}.borrow: found {values.shown(borrow)}; accepted is true or false"
+        )
+    return borrow
 
 
 def _account(name: str, table: Any, source: str) -> str:
@@ -108,16 +124,19 @@ def _shares(name: str, table: dict[str, Any], now: int, source: str) -> tuple[Sh
 
 
 def check_tree(
-    budgets: Sequence[Budget], slurm_parents: Mapping[str, str | None] | None, source: str = "budget file"
+    budgets: Sequence[Budget],
+    slurm_parents: Mapping[str, str | None] | None,
+    source: str = "budget file",
+    loans: Sequence[ShareLoan] = (),
 ) -> BudgetTree:
-    """The tree of these budgets, or BudgetFileError.
+    """The tree of these budgets and loans of shares (those that are not over), or BudgetFileError.
 
     ``slurm_parents`` maps every Slurm account to its parent account (``None``: do not check against Slurm). A child
     budget must lie below its parent's account, with no other budget's account between them: jobs are charged along
     Slurm's tree, and the two must tell the same.
     """
     _no_account_twice({f"{b.account} (entry {i + 1})": b.account for i, b in enumerate(budgets)}, source)
-    tree = BudgetTree(MappingProxyType({budget.account: budget for budget in budgets}))
+    tree = BudgetTree(MappingProxyType({budget.account: budget for budget in budgets}), tuple(loans))
     for budget in budgets:
         if budget.parent is not None and budget.parent not in tree.budgets:
             hint = values.nearest(budget.parent, tree.budgets.keys() - {budget.account})
@@ -126,10 +145,31 @@ def check_tree(
         _no_cycle(budget, tree, source)
     for parent, children in tree.children.items():
         _at_most_the_whole(parent, [tree.budgets[name] for name in children], source)
+    for loan in loans:
+        _can_be_lent(loan, tree, source)
     if slurm_parents is not None:
         for budget in budgets:
             _fits_slurm(budget, tree, slurm_parents, source)
     return tree
+
+
+def _can_be_lent(loan: ShareLoan, tree: BudgetTree, source: str) -> None:
+    """A share is lent between siblings, and nobody lends more than he has at any time of the loan."""
+    of = [tree.budgets.get(name) for name in (loan.lender, loan.borrower)]
+    until = f"{loan.lender} lends {loan.borrower} {share_words(loan.share)}"
+    if None in of or len({budget.parent for budget in of if budget is not None}) != 1:
+        raise BudgetFileError(f"{source}: {until}, but they are not budgets with the same parent; lend hours instead")
+    lender = tree.budgets[loan.lender]
+    pools = {s.pool for s in lender.shares} | {loan.pool} if loan.pool == ANY_POOL else {loan.pool}
+    for pool in sorted(pools):
+        mine = [other for other in tree.loans if other.lender == loan.lender]
+        for moment in {loan.since, *(m.since for m in mine if loan.since <= m.since < loan.until)}:
+            lent = sum((-other.moves(loan.lender, pool, moment) for other in mine), Fraction(0))
+            if lent > current_share(lender, pool):
+                raise BudgetFileError(
+                    f"{source}: {until}: that is {share_words(lent)} lent in {_pool_words(pool)}, and "
+                    f"{loan.lender} has {share_words(current_share(lender, pool))}"
+                )
 
 
 def _no_cycle(budget: Budget, tree: BudgetTree, source: str) -> None:
@@ -186,7 +226,7 @@ def merge_history(old: Iterable[Budget], new: Sequence[Budget], now: int) -> tup
     """
     known = {budget.account: budget for budget in old}
     if not known:
-        return tuple(Budget(b.account, b.parent, _since(b, BEGINNING)) for b in new)
+        return tuple(replace(b, shares=_since(b, BEGINNING)) for b in new)
     return tuple(_merged(known.get(b.account), b, now) for b in new)
 
 
@@ -196,14 +236,14 @@ def _since(budget: Budget, when: int) -> tuple[ShareSince, ...]:
 
 def _merged(old: Budget | None, new: Budget, now: int) -> Budget:
     if old is None or old.parent != new.parent:
-        return Budget(new.account, new.parent, _since(new, now))
+        return replace(new, shares=_since(new, now))
     shares = list(old.shares)
     for pool in sorted({s.pool for s in (*old.shares, *new.shares)}):
         wanted = current_share(new, pool)
         if not any(s.pool == pool for s in old.shares) or current_share(old, pool) != wanted:
             shares = [s for s in shares if (s.pool, s.since) != (pool, now)]
             shares.append(ShareSince(now, wanted, pool))
-    return Budget(new.account, new.parent, tuple(shares))
+    return replace(new, shares=tuple(shares))
 
 
 def difference(old: Iterable[Budget], new: Iterable[Budget]) -> list[str]:
@@ -219,6 +259,8 @@ def difference(old: Iterable[Budget], new: Iterable[Budget]) -> list[str]:
             lines.append(f"~ {name}: moves from {_of(had)} to {_of(budget)}, {share_line(budget)}")
         else:
             lines.extend(_changed_shares(had, budget))
+        if budget.borrow != (had is not None and had.borrow):
+            lines.append(f"~ {name}: {'borrows' if budget.borrow else 'does not borrow any more'}")
     return lines
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyslurm_budget.domain.credit import Credit
+    from pyslurm_budget.domain.grant import Booking, Grant
     from pyslurm_budget.domain.holding import Holding, NodeEvent
     from pyslurm_budget.domain.model import RunKey
 
@@ -40,13 +41,16 @@ class DemandSlice:
 
 CREDIT = "credit"
 """Kind of an entry for a run that a node failure ended; ``credit-2`` and so on for its further pools."""
+GRANT, LOAN, RECALL = "grant", "loan", "recall"
+"""Kinds of entries that people make; a recall ends the grant or loan that it ``reverses``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An amount (mGPU-s) that is booked for a budget in one pool. Never changed: another one ``reverses`` it.
 
-    ``begin`` and ``end`` are the time that it is about, ``key`` the run, if it is about one. ``id`` is the ledger's.
+    ``begin`` and ``end`` are the time that it is about, ``key`` the run, if it is about one. ``id`` is the ledger's,
+    ``lender`` the budget that a loan comes from.
     """
 
     at: int
@@ -61,6 +65,7 @@ class Entry:
     key: RunKey | None = None
     reverses: int | None = None
     id: int | None = None
+    lender: str | None = None
 
 
 Sampled = tuple[tuple[int, int], ...]
@@ -99,6 +104,18 @@ class CountsLedger(Protocol):
 
     def credits(self, since: int) -> tuple[Credit, ...]:
         """Credits of time after ``since`` that were not reversed."""
+
+    def entries(self, kinds: Iterable[str]) -> tuple[Entry, ...]:
+        """All entries of these kinds, oldest first."""
+
+    def grants(self, since: int) -> tuple[Grant, ...]:
+        """Grants and loans that had not ended by ``since``, with what is booked of each; a recall is an end."""
+
+    def bookings(self, since: int) -> tuple[Booking, ...]:
+        """What is booked for time after ``since``."""
+
+    def add_bookings(self, bookings: Iterable[Booking]) -> None:
+        """Book; what is booked for the same hour of the same grant already is added to."""
 
     def save_past(self, events: Iterable[NodeEvent], holdings: Iterable[Holding], since: int, until: int) -> None:
         """Let this be all that slurmdbd knows of [since, until), and remember that it was read up to ``until``."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.books import marks
 from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, fixed_capacity, hours_of, pool_capacity
-from pyslurm_budget.domain.credit import credit_history
 from pyslurm_budget.domain.demand import demands
 from pyslurm_budget.domain.evaluate import open_books
 from pyslurm_budget.domain.model import JobState, Mode, WorkClass
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.domain.situation import Requeued, Situation
+from pyslurm_budget.service.booking import book, net_history
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.credits import credits_of
 from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, uses_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyslurm_budget.domain.books import Books, History, Use
+    from pyslurm_budget.domain.grant import Grant
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.domain.policy import Policy
@@ -57,7 +58,8 @@ class Gatherer:
         self._policy = policy
         self._mode = mode
         self._snapshot = snapshot
-        self._tree = BudgetTree({b.account: b for b in ledger.budgets()})
+        begin = snapshot.now - policy.window - policy.hour
+        self._tree = BudgetTree({b.account: b for b in ledger.budgets()}, ledger.share_loans(begin))
         self._pools = PoolMap(policy.pools, snapshot.nodes, snapshot.partitions, policy.fractions)
         self._maker = FactMaker(policy, self._tree, snapshot, self._pools)
         self._past = NodePast(ledger, policy, snapshot, self._pools, self._tree)
@@ -96,7 +98,18 @@ class Gatherer:
         known = {c.key: c for c in self._ledger.contracts()}
         runs = self._runs([*known, *(intent.action.key for intent in requeues)])
         contracts = self._contracts(runs, known, requeues)
-        return self._situation(runs, contracts, requeues)
+        situation = self._situation(runs, contracts, requeues)
+        if book(self._ledger, situation):
+            situation = self._with_grants(situation)
+        return situation
+
+    def _with_grants(self, situation: Situation) -> Situation:
+        """The situation with what has just been booked."""
+        history = self._history(marks(self._policy, self._snapshot.now), self._snapshot.now)
+        return replace(situation, history=history, grants=self._grants())
+
+    def _grants(self) -> tuple[Grant, ...]:
+        return self._ledger.grants(self._snapshot.now - self._policy.cap - self._policy.hour)
 
     def _runs(self, keys: Iterable[RunKey]) -> dict[RunKey, RunFacts]:
         """The runs that are open or live, and those of the given keys."""
@@ -130,6 +143,7 @@ class Gatherer:
             returning=self._returning(past),
             requeued=tuple(past),
             tried=self._tried(),
+            grants=self._grants(),
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
 
@@ -149,8 +163,7 @@ class Gatherer:
 
     def _history(self, begins: Sequence[int], now: int) -> tuple[History, ...]:
         """What ended runs held since each of the begins, less what was credited."""
-        credited = (credit_history(credit, begins) for credit in self._ledger.credits(begins[0]))
-        return (*self._ledger.history(begins, now), *credited)
+        return net_history(self._ledger, begins, now)
 
     def _uses(self, run: RunFacts, contracts: dict[RunKey, ContractFacts], live: set[RunKey]) -> tuple[Use, ...]:
         return uses_of(

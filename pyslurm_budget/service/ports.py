@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyslurm_budget.domain.books import History
-    from pyslurm_budget.domain.budget import Budget
+    from pyslurm_budget.domain.budget import Budget, ShareLoan
     from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot
     from pyslurm_budget.domain.plan import Action, Admission, Plan
 
@@ -300,6 +300,9 @@ class Ledger(UsageLedger, CountsLedger, Protocol):
 
     def save_budgets(self, budgets: Iterable[Budget], now: int, who: str, why: str) -> None:
         """Make this the tree; what changed is added to the history with who, when and why."""
+
+    def share_loans(self, since: int = 0) -> tuple[ShareLoan, ...]:
+        """Loans of shares that had not ended by ``since``."""
 
     def save_class_map(self, twins: Mapping[str, str], now: int) -> None:
         """Remember the class map (managed QOS and their spare twins) in force from ``now`` on, if it changed."""

@@ -20,12 +20,14 @@ from pyslurm_budget.domain.budget import BEGINNING, Budget, ShareSince
 from pyslurm_budget.domain.model import JobState, Mode, RunRecord
 from pyslurm_budget.domain.policy import Policy
 from pyslurm_budget.errors import SlurmctldError, SlurmRefusedError
+from pyslurm_budget.service.counts import GRANT, LOAN, RECALL, Entry
 from pyslurm_budget.simulate.facts import jobs_of
 from pyslurm_budget.simulate.shapes import ClusterSpec, Settings, SubmitSpec, small
 from tests import checker
 
 NODES = ("n1", "n2", "n3")
 GPUS = 4
+POOL = "a100"
 USERS = {"alice": "nlp", "bob": "vision", "carol": "bio"}
 DEFAULT = 20
 BACKED = frozenset({"backed", "claim"})
@@ -58,6 +60,9 @@ MOMENT = st.integers(0, 170)
 ACCIDENTS = st.one_of(
     st.tuples(MOMENT, st.sampled_from(("drain", "resume", "fail_node", "recover_node")), st.sampled_from(NODES)),
     st.tuples(MOMENT, st.just("share"), st.sampled_from(tuple(USERS.values())), st.sampled_from((0, 1, 20, 80))),
+    st.tuples(MOMENT, st.just("give"), st.sampled_from(tuple(USERS.values())), st.sampled_from((20, 200, 2000))),
+    st.tuples(MOMENT, st.just("lend"), st.permutations(tuple(USERS.values())), st.sampled_from((20, 200, 1000))),
+    st.tuples(MOMENT, st.just("recall"), st.none()),
     st.tuples(MOMENT, st.just("new-controller"), st.integers(0, 25)),
     st.tuples(MOMENT, st.just("die-at-step"), st.integers(1, 30)),
     st.tuples(MOMENT, st.just("slurmctld"), st.none()),
@@ -177,6 +182,10 @@ class World:
         _, what, *rest = accident
         if what == "share":
             self._share(*rest)
+        elif what in ("give", "lend"):
+            self._give(what, *rest)
+        elif what == "recall":
+            self._recall()
         elif what == "new-controller":
             self.site.kill()
             self.cluster.at(self.cluster.now + rest[0], self.site.start)
@@ -209,6 +218,21 @@ class World:
             for b in self.site.ledger.budgets()
         ]
         self.site.ledger.save_budgets(tree, now, "operator", "a test")
+
+    def _give(self, what: str, whom: str | list[str], gpu_seconds: int) -> None:
+        """A grant, or a loan of the first to the second, for a minute."""
+        now = self.cluster.now
+        account, lender = (whom, None) if isinstance(whom, str) else (whom[1], whom[0])
+        kind, amount = (GRANT if lender is None else LOAN), gpu_seconds * 1000
+        entry = Entry(now, kind, account, POOL, amount, now, now + 60, "operator", "a test", lender=lender)
+        self.site.ledger.add_entries([entry])
+
+    def _recall(self) -> None:
+        """Everything that is in force ends now."""
+        now = self.cluster.now
+        for grant in self.site.ledger.grants(now):
+            entry = Entry(now, RECALL, grant.budget, POOL, 0, now, None, "operator", "a test", reverses=grant.id)
+            self.site.ledger.add_entries([entry])
 
     def reads_fail(self) -> bool:
         """Whether live or accounting reads fail now."""
@@ -272,6 +296,9 @@ class World:
                 end = as_of if row.end is None else min(row.end, as_of)
                 total += (row.tres.gpus or 0) * 1000 * max(0, end - max(row.start, begin))
                 total -= self._credited(row, begin)
+        for b in self.site.ledger.bookings(begin):
+            amount = b.amount * (b.end - max(b.begin, begin)) // (b.end - b.begin)
+            total += amount * ((b.lender in below) - (b.budget in below))
         return total
 
     def _credited(self, row: RunRecord, begin: int) -> int:
