@@ -224,8 +224,12 @@ def occupied(of: Sequence[Node], jobs: Iterable[Job]) -> tuple[Node, ...]:
     for job in jobs:
         for s in job.allocation:
             n = found[s.node]
+            used = dict(n.used_by_type)
+            for kind, count in s.by_type:
+                used[kind] = used.get(kind, 0) + count
             found[s.node] = replace(
                 n,
+                used_by_type=used,
                 gpus_used=n.gpus_used + s.gpus,
                 cpus_used=n.cpus_used + s.cpus,
                 memory_used_mb=n.memory_used_mb + s.memory_mb,

@@ -1,14 +1,15 @@
 """Who may take whose place (design 4.6), by the requeue engine: our own placement is the judge of rule 4.
 
-Beneficiaries are taken in our order of backed work, which is Slurm's own. Work that idle or spare GPUs can hold is
-left to Slurm. The first job of a pool that can be neither judged nor served ends the search there. The loads compared
-are those of what runs and of what was served before: when the jobs behind will start, nobody knows.
+Beneficiaries are taken in our order of backed work, which is Slurm's own. Work that idle or spare GPUs can hold, or
+those of jobs that are completing, is left to Slurm. The first job that can be neither judged nor served closes its
+partitions to all behind it but those that end before Slurm expects it to start. The loads compared are those of what
+runs and of what was served before: when the jobs behind will start, nobody knows.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import MILLI, JobState, WorkClass
@@ -17,16 +18,18 @@ from pyslurm_budget.domain.plan import Reason
 from pyslurm_budget.domain.victims import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyslurm_budget.domain.books import Books
     from pyslurm_budget.domain.candidate import Candidate
+    from pyslurm_budget.domain.model import Job
     from pyslurm_budget.domain.situation import LiveRun, Situation
 
 # A begin time that has passed is the reason until Slurm looks again; before its first look there is none.
 WAITS_FOR_ROOM = ("Resources", "Priority", "BeginTime")
 NOT_LOOKED_AT = ("", "None")
 HUNDRED = 100
+Sides = tuple[str, "_Side", "_Side"]
+"""Code of the reason, and the two sides."""
+Told = tuple["LiveRun", Reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +38,8 @@ class Displacement:
     (claims), there may be none, and ``others`` are further runs that it may be let take, in that order."""
 
     candidate: Candidate
-    victims: tuple[tuple[LiveRun, Reason], ...]
-    others: tuple[tuple[LiveRun, Reason], ...] = ()
+    victims: tuple[Told, ...]
+    others: tuple[Told, ...] = ()
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class Search:
 
 
 class Displacer:
-    """Searches one pool after the other; rooms are used up as jobs are served, so nobody is served twice."""
+    """Searches all partitions in one order; rooms are used up as jobs are served, so nobody is served twice."""
 
     def __init__(self, situation: Situation, books: Books) -> None:
         """The books hold every admission already."""
@@ -58,20 +61,32 @@ class Displacer:
         self._planned = 0
         self._search = Search()
         self._spare: Rooms = {}
+        self._closed: dict[str, int | None] = {}
+        self._had_one: set[str] = set()
+        self._stoppable = [run for run in situation.runs if self._may_ever_stop(run)]
         self._waiting: dict[tuple[str, str], int] = defaultdict(int)
         self._waiting_user: dict[tuple[str, str, str], int] = defaultdict(int)
 
     def search(self, backed: dict[str, list[Candidate]]) -> Search:
         """Look at the backed candidates of every pool, best first."""
-        self._spare = rooms_of(self._situation.snapshot.nodes)
-        for run in self._situation.runs:
+        situation = self._situation
+        self._spare = rooms_of(situation.snapshot.nodes)
+        for run in situation.runs:
             if run.work_class is WorkClass.SPARE and run.job.state is JobState.RUNNING:
                 free(self._spare, run.job.allocation)
+        for job in situation.snapshot.jobs:
+            if job.leaving and situation.now - (job.ended or 0) < situation.policy.stuck_wait:
+                free(self._spare, job.leaving)
         for pool, order in backed.items():
             for candidate in order:
                 self._count(pool, candidate, 1)
-        for pool, order in backed.items():
-            self._pool(pool, [c for c in order if c.job.reservation is None])
+        # A job's step tells its place in its pool's order; jobs of several pools meet in a partition by their steps.
+        places = ((place_, pool, c) for pool, order in backed.items() for place_, c in enumerate(order))
+        for _, pool, candidate in sorted(places, key=lambda p: p[:2]):
+            if self._planned >= situation.policy.requeues_per_cycle:
+                break  # no more would be carried out: the rest has its turn in the next cycle
+            if candidate.job.reservation is None:
+                self._look_at(pool, candidate)
         return self._search
 
     def _count(self, pool: str, c: Candidate, sign: int) -> None:
@@ -81,42 +96,56 @@ class Displacer:
                 self._waiting[name, pool] += sign * c.price.amount
             self._waiting_user[c.budget, pool, c.job.user] += sign * c.price.amount
 
-    def _pool(self, pool: str, order: list[Candidate]) -> None:
-        first = True
-        most = self._situation.policy.requeues_per_cycle
-        for candidate in order:
-            if self._planned >= most:
-                return  # no more would be carried out: the rest has its turn in the next cycle
-            job = candidate.job
-            if job.reason not in NOT_LOOKED_AT and not job.reason.startswith(WAITS_FOR_ROOM):
-                self._search.notes[candidate.ref] = Reason("waits-for-slurm", {"reason": job.reason})
-            elif job.eligible is not None and job.eligible <= self._situation.now:
-                if not self._serve(pool, candidate, first=first):
-                    return
-                self._count(pool, candidate, -1)
-                first = False
+    def _look_at(self, pool: str, c: Candidate) -> None:
+        job = c.job
+        partitions = tuple(name for name in job.partitions if self._open_to(name, job))
+        if not partitions:
+            return
+        if job.reason not in NOT_LOOKED_AT and not job.reason.startswith(WAITS_FOR_ROOM):
+            self._search.notes[c.ref] = Reason("waits-for-slurm", {"reason": job.reason})
+        elif job.eligible is not None and job.eligible <= self._situation.now:
+            here = job if partitions == job.partitions else replace(job, partitions=partitions)
+            served = self._serve(pool, c, here, first=self._had_one.isdisjoint(partitions))
+            if served:
+                self._count(pool, c, -1)
+            elif served is not None:
+                self._closed.update(dict.fromkeys(partitions, job.expected))
+            self._had_one.update(partitions)
 
-    def _serve(self, pool: str, c: Candidate, *, first: bool) -> bool:
-        """Serve one job; false ends the search of the pool."""
-        if c.job.request.special is not None:
-            return self._let_slurm_judge(pool, c, c.job.request.special, first=first)
+    def _open_to(self, partition: str, job: Job) -> bool:
+        """Whether no better job waits for the partition, or this one is over before Slurm expects that to start."""
+        if partition not in self._closed:
+            return True
+        expected = self._closed[partition]
+        limit = job.time_limit
+        return expected is not None and limit is not None and self._situation.now + limit <= expected
+
+    def _serve(self, pool: str, c: Candidate, job: Job, *, first: bool) -> bool | None:
+        """Serve one job in the partitions that are open to it; false ends the search there, ``None`` passes it by."""
+        if job.request.special is not None:
+            return self._let_slurm_judge(pool, c, job.request.special, first=first)
         partitions = self._situation.pools.partition_nodes
-        if (shares := place(c.job, self._spare, partitions)) is not None:
+        if (shares := place(job, self._spare, partitions)) is not None:
             take(self._spare, shares)
             return True
-        if c.job.reason in NOT_LOOKED_AT:
+        if job.reason in NOT_LOOKED_AT:
             return False  # nobody knows yet what it waits for
         wait = self._backing_off(c)
         if wait is not None:
             self._search.notes[c.ref] = wait
             return False
-        allowed = [r for r in self._allowed(pool, c, first=first) if r[0].job.ref not in self._taken]
-        over = frozenset(run.job.ref for run, reason in allowed if reason.numbers.get("over"))
+        return self._make_room(pool, c, job, first=first)
+
+    def _make_room(self, pool: str, c: Candidate, job: Job, *, first: bool) -> bool | None:
+        """Stop runs for the job, if any that may be stopped make room for it."""
+        partitions = self._situation.pools.partition_nodes
+        allowed = self._allowed(c, first=first)
+        over = frozenset(ref for ref, (run, (_, _, theirs)) in allowed.items() if theirs.before > theirs.allowance)
         chosen = choose(
-            c.job,
+            job,
             self._spare,
             partitions,
-            [run for run, _ in allowed],
+            [run for run, _ in allowed.values()],
             now=self._situation.now,
             policy=self._situation.policy,
             over=over,
@@ -124,19 +153,25 @@ class Displacer:
         if chosen is None:
             self._search.notes.setdefault(c.ref, Reason("no-room", {"pool": pool}))
             return False
-        reasons = {run.job.ref: reason for run, reason in allowed}
-        for run in chosen:
+        most = self._situation.policy.requeues_per_hour
+        if len(chosen) > most:
+            self._search.notes[c.ref] = Reason("too-many-runs", {"runs": len(chosen), "most": most})
+            return None
+        if self._planned and self._planned + len(chosen) > self._situation.policy.requeues_per_cycle:
+            return False  # it is first in its turn in the next cycle: then it may have more than a cycle's requeues
+        victims = [(run, _reason(c, run, *allowed.pop(run.job.ref)[1])) for run in chosen]
+        self._displace(c, job, victims, self._in_turn(c, allowed))
+        return True
+
+    def _displace(self, c: Candidate, job: Job, victims: list[Told], others: tuple[Told, ...]) -> None:
+        for run, _ in victims:
             free(self._spare, run.job.allocation)
             self._taken.add(run.job.ref)
-        shares = place(c.job, self._spare, partitions)
+        shares = place(job, self._spare, self._situation.pools.partition_nodes)
         if shares is not None:
             take(self._spare, shares)
-        if len(chosen) <= self._situation.policy.requeues_per_cycle:
-            self._planned += len(chosen)
-        others = [(run, reason) for run, reason in allowed if run not in chosen]
-        victims = tuple((run, reasons[run.job.ref]) for run in chosen)
-        self._search.displacements.append(Displacement(c, victims, self._in_turn(others)))
-        return True
+        self._planned += len(victims)
+        self._search.displacements.append(Displacement(c, tuple(victims), others))
 
     def _let_slurm_judge(self, pool: str, c: Candidate, special: str, *, first: bool) -> bool:
         """Where our own placement cannot judge the request, Slurm does, if it can be claimed from; not for het jobs,
@@ -148,25 +183,24 @@ class Displacer:
         if wait is not None:
             self._search.notes[c.ref] = wait
             return False
-        allowed = [r for r in self._allowed(pool, c, first=first) if r[0].job.ref not in self._taken]
+        allowed = self._allowed(c, first=first)
         if not allowed:
             self._search.notes.setdefault(c.ref, Reason("no-room", {"pool": pool}))
             return False
-        self._search.displacements.append(Displacement(c, (), self._in_turn(allowed)))
+        self._search.displacements.append(Displacement(c, (), self._in_turn(c, allowed)))
         return True
 
-    def _in_turn(self, allowed: list[tuple[LiveRun, Reason]]) -> tuple[tuple[LiveRun, Reason], ...]:
+    def _in_turn(self, c: Candidate, allowed: dict[str, tuple[LiveRun, Sides]]) -> tuple[Told, ...]:
         """Runs in the order in which they are opened: the most loaded side first, then the least work lost."""
         if not self._situation.claims:
             return ()
         now, cap = self._situation.now, self._situation.policy.loss_cap
 
-        def key(entry: tuple[LiveRun, Reason]) -> tuple[int, int, str]:
-            run, reason = entry
-            load = reason.numbers["load"]
-            return -int(load), max(run.job.held_tres.gpus or 0, 1) * run.loss(now, cap), run.job.ref
+        def key(entry: tuple[LiveRun, Sides]) -> tuple[int, int, str]:
+            run, (_, _, theirs) = entry
+            return -theirs.percent, max(run.job.held_tres.gpus or 0, 1) * run.loss(now, cap), run.job.ref
 
-        return tuple(sorted(allowed, key=key))
+        return tuple((run, _reason(c, run, *sides)) for run, sides in sorted(allowed.values(), key=key))
 
     def _backing_off(self, c: Candidate) -> Reason | None:
         """Whether runs were stopped for this job already: it must start first, or it was wasted and waits longer."""
@@ -185,59 +219,59 @@ class Displacer:
         code = "room-is-being-made" if self._situation.now < deadline else "backing-off"
         return Reason(code, {"since": mine[-1].at, "until": until})
 
-    def _allowed(self, pool: str, c: Candidate, *, first: bool) -> Iterable[tuple[LiveRun, Reason]]:
-        """Runs that rules 2 and 3 allow to be stopped for this job, each with its reason."""
-        for run in self._situation.runs:
-            if run.pool == pool and self._past_contract(c, run):
-                reason = self._entitled(pool, c, run, first=first)
-                if reason is not None:
-                    yield run, reason
+    def _allowed(self, c: Candidate, *, first: bool) -> dict[str, tuple[LiveRun, Sides]]:
+        """Runs that rules 2 and 3 allow to be stopped for this job, by ref, each with its two sides."""
+        known: dict[tuple[str, str | None, str], Sides | None] = {}
+        found: dict[str, tuple[LiveRun, Sides]] = {}
+        for run in self._stoppable:
+            if run.pool not in c.pools or run.job.ref in self._taken or not self._may_stop_now(c, run):
+                continue
+            key = (run.pool, run.budget, run.job.user if run.budget == c.budget else "")
+            if key not in known:
+                known[key] = self._entitled(run.pool, c, run, first=first)
+            sides = known[key]
+            if sides is not None:
+                found[run.job.ref] = run, sides
+        return found
 
-    def _past_contract(self, c: Candidate, run: LiveRun) -> bool:
-        """Rule 2."""
-        policy, now = self._situation.policy, self._situation.now
+    def _may_ever_stop(self, run: LiveRun) -> bool:
+        """Rule 2, as far as no beneficiary matters."""
         if run.work_class is not WorkClass.BACKED or not run.stoppable or not run.job.can_requeue:
             return False
         if run.job.completing or run.job.het:
             return False
-        if run.job.state is not JobState.RUNNING or now < run.protected_until:
-            return False
+        return run.job.state is JobState.RUNNING and self._situation.now >= run.protected_until
+
+    def _may_stop_now(self, c: Candidate, run: LiveRun) -> bool:
+        """The rest of rule 2: a larger run, or much work, is safe from a job that has not waited long."""
+        policy, now = self._situation.policy, self._situation.now
         waited = now - (c.job.eligible if c.job.eligible is not None else now)
         wide = (run.job.held_tres.gpus or 0) > c.job.request.gpus and run.rate > c.price.rate
         if waited < policy.grown_wait and wide:
             return False
         return waited >= policy.early_wait or run.loss(now, policy.loss_cap) <= policy.early_loss
 
-    def _entitled(self, pool: str, c: Candidate, run: LiveRun, *, first: bool) -> Reason | None:
+    def _entitled(self, pool: str, c: Candidate, run: LiveRun, *, first: bool) -> Sides | None:
         """Rule 3: where the paths of the two part, the beneficiary's side must be the more deserving one."""
         if c.budget is None or self._would_displace_back(c, run):
             return None
         waited = self._situation.now - (c.job.eligible or self._situation.now)
         wide = c.job.request.nodes_min > 1 and first and waited >= self._situation.policy.wide_wait
         mine, theirs = self._sides(pool, c, run)
-        numbers: dict[str, int | str] = {
-            "for": c.ref,
-            "for_budget": c.budget,
-            "budget": run.budget or "-",
-            "contract": run.minimum,
-            "since": run.protected_until,
-            "for_load": mine.percent,
-            "load": theirs.percent,
-        }
         # The paths of one user's own jobs do not part.
         same = (run.budget, run.job.user) == (c.budget, c.job.user)
         if mine.after > mine.line or (same and not wide):
             return None
         if wide:
-            return Reason("displaced-for-wide", numbers)
+            return "displaced-for-wide", mine, theirs
         if theirs.before > theirs.allowance:
-            return Reason("displaced-for", {**numbers, "over": 1})
+            return "displaced-for", mine, theirs
         if not mine.allowance or not theirs.allowance:
             return None
         margin = self._situation.policy.margin
         more = (theirs.before - margin * theirs.allowance) * mine.allowance > mine.before * theirs.allowance
         still = mine.after * theirs.allowance <= theirs.before * mine.allowance
-        return Reason("displaced-for", numbers) if more and still else None
+        return ("displaced-for", mine, theirs) if more and still else None
 
     def _sides(self, pool: str, c: Candidate, run: LiveRun) -> tuple[_Side, _Side]:
         """The two sides at the place where the paths part; users of one budget are leaves with equal shares."""
@@ -292,3 +326,18 @@ class _Side:
     def percent(self) -> int:
         """Load in percent, for people."""
         return self.before * HUNDRED // self.allowance if self.allowance > 0 else HUNDRED * MILLI
+
+
+def _reason(c: Candidate, run: LiveRun, code: str, mine: _Side, theirs: _Side) -> Reason:
+    """Why the run gives way, with the numbers of both sides."""
+    numbers: dict[str, int | str] = {
+        "for": c.ref,
+        "for_budget": c.budget or "-",
+        "budget": run.budget or "-",
+        "contract": run.minimum,
+        "since": run.protected_until,
+        "for_load": mine.percent,
+        "load": theirs.percent,
+    }
+    over = code == "displaced-for" and theirs.before > theirs.allowance
+    return Reason(code, {**numbers, "over": 1} if over else numbers)

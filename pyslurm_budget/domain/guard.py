@@ -68,11 +68,12 @@ def _drained_by_us(situation: Situation, recent: Sequence[Requeued]) -> list[str
 def capped(situation: Situation, actions: Sequence[Action]) -> tuple[list[Action], Reason | None]:
     """Requeues up to the caps of a cycle and of an hour, in the order in which they were planned; all else unharmed.
 
-    A beneficiary's runs are stopped all or not at all.
+    A beneficiary's runs are stopped all or not at all. One that needs more than a cycle's requeues has them, if it is
+    the first of the cycle and the hour has room, or it would never be served.
     """
     policy = situation.policy
-    hour = sum(1 for r in situation.requeued if r.at > situation.now - HOUR)
-    room = min(policy.requeues_per_cycle, policy.requeues_per_hour - hour)
+    hour = policy.requeues_per_hour - sum(1 for r in situation.requeued if r.at > situation.now - HOUR)
+    room = min(policy.requeues_per_cycle, hour)
     kept: list[Action] = []
     refused = 0
     groups: dict[str, list[Action]] = {}
@@ -81,8 +82,8 @@ def capped(situation: Situation, actions: Sequence[Action]) -> tuple[list[Action
             groups.setdefault(action.for_ref or action.ref, []).append(action)
         else:
             kept.append(action)
-    for group in groups.values():
-        if len(group) <= room:
+    for i, group in enumerate(groups.values()):
+        if len(group) <= room or (i == 0 and len(group) <= hour):
             room -= len(group)
             kept.extend(group)
         else:

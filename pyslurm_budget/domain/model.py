@@ -70,8 +70,10 @@ class Request:
     """What a pending job asks for, all tasks of one array element.
 
     ``gpus``, ``shards``, ``cpus`` and ``memory_mb`` are totals over all nodes. ``gpus_per_node`` is set where GPUs
-    were asked per node. ``special`` says in a few words why our own placement cannot judge the request (features,
-    licences, named nodes...); ``None`` means that nodes, GPUs, CPUs and memory are all there is to it.
+    were asked per node. ``units`` is set where GPUs, CPUs and memory come in so many equal parts, each on one node:
+    tasks (GPUs per task), or GPUs (CPUs per GPU). A node must have all features of one group of ``features``; the
+    ``required`` nodes are all used, and none of the ``excluded`` ones. ``special`` says in a few words why our own
+    placement cannot judge the request (switches, sockets, licences...); ``None`` means that it can.
     """
 
     nodes_min: int = 1
@@ -84,16 +86,21 @@ class Request:
     exclusive: bool = False
     special: str | None = None
     shards: int = 0
+    units: int | None = None
+    features: tuple[frozenset[str], ...] = ()
+    required: tuple[str, ...] = ()
+    excluded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What one job holds of one node."""
+    """What one job holds of one node; ``by_type`` are its GPUs by type, where it is known."""
 
     node: str
     gpus: int
     cpus: int
     memory_mb: int
+    by_type: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +114,8 @@ class Job:
     dependent). ``allocation`` is empty unless running or suspended. ``marker`` is the AdminComment, where our submit
     plugin notes what the user asked for. ``resized`` says that its size was changed since it was submitted (or put
     back): accounting has another row since then, the submit time of ``key`` is that of this row, and ``start`` is
-    that of the job.
+    that of the job. ``leaving`` is what a completing job still holds, and ``ended`` when its run
+    ended. ``expected`` is when Slurm's backfill expects a pending job to start (``None``: it does not say).
     """
 
     key: RunKey
@@ -138,6 +146,9 @@ class Job:
     reservation: str | None = None
     marker: str = ""
     resized: bool = False
+    leaving: tuple[NodeShare, ...] = ()
+    ended: int | None = None
+    expected: int | None = None
 
     @property
     def can_requeue(self) -> bool:
@@ -150,7 +161,7 @@ class Node:
     """One node. ``in_service`` is false for DOWN, FAIL and *drained* nodes; a draining node still runs work.
 
     ``gpus`` are devices as Slurm counts them; ``gpu_type`` is the type of most of them, and ``gpus_by_type`` tells
-    all, where there are several.
+    all, where there are several; ``used_by_type`` what is in use of them then. ``features`` are the active ones.
     """
 
     name: str
@@ -168,6 +179,8 @@ class Node:
     reason: str = ""
     reason_since: int | None = None
     gpus_by_type: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    used_by_type: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    features: frozenset[str] = frozenset()
 
     @property
     def types(self) -> Mapping[str | None, int]:

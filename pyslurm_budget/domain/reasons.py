@@ -115,6 +115,10 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "nobody claims in this cycle: a run inside its contract stands open",
         ),
         "no-room": ("no set of runs past their contract would make it fit in {pool}", "no set of runs makes it fit"),
+        "too-many-runs": (
+            "nothing is stopped for it: {runs} runs would have to be, at most {most} are in an hour",
+            "nothing is stopped for it: too many runs would have to be",
+        ),
         "cannot-judge": ("nothing is stopped for it: only Slurm can judge {what}", "nothing is stopped for it"),
         "waits-for-slurm": (
             "it fits into idle and spare GPUs: Slurm is to start it (it says {reason})",

@@ -157,6 +157,52 @@ def test_a_spare_job_displaces_nobody() -> None:
     assert stopped(plan([pending(1, 8, comment="min-runtime=0")])) == {}
 
 
+def in_two() -> tuple[Any, ...]:
+    """Two partitions of one node each: the first has no run that may be stopped."""
+    return node("n1", partitions=("one",)), node("n2", partitions=("two",))
+
+
+def test_each_partition_is_searched_for_itself() -> None:
+    """A job that nobody can serve closes its own partition; a job of another is served."""
+    runs = [live(running(101, held("n1", 8)), minimum=DAY), live(running(102, held("n2", 8)))]
+    stuck = pending(1, 8, partitions=("one",), submit=NOW - 2 * HOUR)
+    of = plan([stuck, pending(2, 8, partitions=("two",))], runs, on=in_two())
+    assert stopped(of) == {"2": ["102"]}
+    assert notes(of) == {"1": "no-room"}
+    behind = pending(3, 8, partitions=("one", "two"))
+    assert stopped(plan([stuck, behind], runs, on=in_two())) == {"3": ["102"]}
+    assert (
+        stopped(plan([replace(stuck, partitions=("one", "two"), request=request(9)), behind], runs, on=in_two()))
+        == {}
+    )
+
+
+def test_a_job_that_is_over_before_the_one_it_passes_is_expected_to_start_is_served() -> None:
+    first = pending(1, 16, submit=NOW - 2 * HOUR, expected=NOW + 2 * HOUR)
+    assert stopped(plan([first, pending(2, 8, time_limit=2 * HOUR)])) == {"2": ["101"]}
+    assert stopped(plan([first, pending(2, 8, time_limit=2 * HOUR + 60)])) == {}
+    assert stopped(plan([first, pending(2, 8, time_limit=None)])) == {}
+
+
+def test_what_is_completing_is_room_soon_but_not_for_ever() -> None:
+    def leaving(ended: int) -> Situation:
+        done = replace(pending(7, 8), state=JobState.OTHER, completing=True, leaving=(held("n2", 8),), ended=ended)
+        full = node("n2", gpus_used=8, cpus_used=64)
+        return plan([pending(1, 8), done], on=[node("n1"), full])
+
+    assert stopped(leaving(NOW - 30)) == {}
+    assert stopped(leaving(NOW - 5 * MINUTE)) == {"1": ["101"]}
+
+
+def test_a_run_on_another_pools_nodes_gives_way_too() -> None:
+    """An untyped job may land on both; the loads compared are those of the pool where the run is."""
+    on = [node("n1"), node("n2", gpu_type="h100")]
+    inside = live(running(101, held("n1", 8)), minimum=DAY)
+    other = live(running(102, held("n2", 8)), pool="h100")
+    assert stopped(plan(runs=[inside, other], on=on, uses=[use("blue", 680 * HOUR, pool="h100")])) == {"1": ["102"]}
+    assert stopped(plan(runs=[inside, other], on=on, uses=OVER)) == {}
+
+
 # Rule 2: past its contract, requeueable, not bigger, not much lost.
 
 
@@ -404,7 +450,8 @@ def test_the_margin_is_the_sites() -> None:
 
 
 def test_no_more_is_planned_than_a_cycle_carries_out() -> None:
-    """Looking for victims for a thousand jobs takes a minute; and one that needs too many holds up nobody."""
+    """Looking for victims for a thousand jobs takes a minute; and one that needs more than an hour's holds up
+    nobody."""
     runs = [live(running(100 + i, held(f"n{i}", 8))) for i in range(1, 4)]
     queue = [pending(i, 8, submit=NOW - HOUR + i) for i in range(1, 4)]
     two = replace(FREE, requeues_per_cycle=2)
@@ -417,4 +464,7 @@ def test_no_more_is_planned_than_a_cycle_carries_out() -> None:
     assert list(stopped(of).values()) == [["102"]]
     big = [pending(1, request=WIDE, submit=NOW - HOUR), pending(2, 8, submit=NOW)]
     of = plan(big, runs, [use("blue", 1100 * HOUR, rate=16_000)], on=nodes(3), policy=one)
-    assert stopped(of) == {"2": ["103"]}
+    assert stopped(of) == {"1": ["101", "102"]}  # the first of a cycle may have more, or it would never be served
+    later = replace(of, policy=replace(one, requeues_per_hour=1))
+    assert list(stopped(later)) == ["2"]
+    assert notes(later) == {"1": "too-many-runs"}
