@@ -153,7 +153,8 @@ def cheapest_on(have: Amount, need: Amount, name: str, stops: Sequence[Stop]) ->
 
 
 def _sum(offers: Iterable[Offer]) -> Offer:
-    spent, chosen = NOTHING, []
+    spent = NOTHING
+    chosen: list[Stop] = []
     for cost, stops in offers:
         spent = plus(spent, cost)
         chosen += stops
