@@ -16,6 +16,7 @@ if type(SBUDGET_TABLE_PATH) == "string" then TABLE_PATH = SBUDGET_TABLE_PATH end
 
 local OUR_RESERVATION = "sbudget_"
 local ASKED_SPARE = "sbudget:spare" -- AdminComment of a job whose user typed a spare QOS
+local SKEW = 60 -- seconds that a snapshot may be ahead of the clock
 local SETTLE = 2 -- seconds until a job that was let in stands in Slurm's own list
 local LARGEST = 9007199254740991 -- 2^53 - 1: all numbers are doubles
 local MOST = 1000000000 -- counts above this are no counts
@@ -131,16 +132,16 @@ local function new(known, key)
     if known[key] ~= nil then fail("'" .. tostring(key) .. "' comes twice") end
 end
 
+local VERSION = "3"
 local ONCE = { ["sbudget-table"] = 6, contract = 4, array = 1, scale = 2, horizons = 0 }
-local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, mode = 3, partition = 4, shape = 6, user = 3 }
+local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, mode = 3, partition = 4, shape = 6 }
 local MOST_PARTS = 1000 -- of a GPU
 local MODES = { observe = 1, advise = 2, enforce = 3 } -- the more careful first
 
--- One reader for each kind of line; `f` are the fields after the kind.
+-- One reader for each kind of line of the head; `f` are the fields after the kind.
 local READ = {
     ["sbudget-table"] = function(t, f)
-        if f[1] ~= "1" and f[1] ~= "2" then fail("version " .. f[1] .. ", this plugin reads versions 1 and 2") end
-        t.in_parts = f[1] == "2"
+        if f[1] ~= VERSION then fail("version " .. f[1] .. ", this plugin reads version " .. VERSION) end
         natural(f[2])
         t.snapshot, t.stale_after, t.cluster, t.mode = natural(f[3]), natural(f[4]), f[5], f[6]
         if not MODES[t.mode] then fail("'" .. t.mode .. "' is no mode") end
@@ -194,41 +195,50 @@ local READ = {
     shape = function(t, f)
         local partition = t.partitions[f[1]] or fail("the shape's partition is not known")
         partition.shapes[#partition.shapes + 1] = {
-            pool = f[2], type = optional(f[3]), rate = natural(f[4]) * (t.in_parts and 1 or 1000), cpus = natural(f[5]),
+            pool = f[2], type = optional(f[3]), rate = natural(f[4]), cpus = natural(f[5]),
             memory = natural(f[6]),
         }
     end,
-    account = function(t, f)
-        if #t.horizons == 0 then fail("an account before the horizons") end
-        if #f ~= 7 + #t.horizons then fail("an account line of another length") end
-        local key = f[1] .. "\t" .. f[2]
-        new(t.accounts, key)
-        local line = {
-            budget = optional(f[3]), backed_factor = natural(f[4]), spare_factor = natural(f[5]),
-            limit = optional(f[7]) or optional(f[3]) or "-",
-        }
-        line.key = (line.budget or "-") .. "\t" .. f[2]
-        line[1] = whole(f[6]) -- the ceiling first, then what is left at each horizon
-        for i = 1, #t.horizons do line[i + 1] = whole(f[7 + i]) end
-        t.accounts[key] = line
-    end,
-    user = function(t, f)
-        local key = f[1] .. "\t" .. f[2]
-        new(t.users, key)
-        t.users[key] = {}
-        if f[3] ~= "-" then
-            for _, name in ipairs(split(f[3], ",")) do t.users[key][name] = true end
-        end
-    end,
 }
 
-local function read_line(t, number, line)
+-- One reader for each kind of block's lines: what the fields after the first two (the kind, and the key) come to.
+local READ_IN = {
+    limit = function(t, f, key)
+        if #f ~= 3 + #t.horizons then fail("a line of another length") end
+        local limit = { name = f[2], key = key }
+        for i = 3, #f do limit[i - 2] = whole(f[i]) end -- the ceiling first, then what is left at each horizon
+        return limit
+    end,
+    account = function(_, f)
+        if #f < 4 then fail("a line of another length") end
+        local line = { backed_factor = natural(f[2]), spare_factor = natural(f[3]), limits = {} }
+        for i = 4, #f do
+            if f[i] == "-" and #f > 4 then fail("'-' among limits") end
+            if f[i] ~= "-" then line.limits[i - 3] = f[i] end
+        end
+        return line
+    end,
+    users = function(_, f)
+        if #f ~= 2 then fail("a line of another length") end
+        local allowed = {}
+        for _, name in ipairs(f[2] ~= "-" and split(f[2], ",") or {}) do allowed[name] = true end
+        return allowed
+    end,
+}
+local NAMES_OF_LINES = { limit = "limit", account = "account", users = "user" }
+
+local function fields_of(line)
     local fields = split(line, "\t")
     local kind = table.remove(fields, 1)
-    if (number == 1) ~= (kind == "sbudget-table") or not READ[kind] then fail("unknown record") end
     for i = 1, #fields do
         if fields[i] == "" then fail("a field is empty") end
     end
+    return kind, fields
+end
+
+local function read_line(t, number, line)
+    local kind, fields = fields_of(line)
+    if (number == 1) ~= (kind == "sbudget-table") or not READ[kind] then fail("unknown record") end
     if ONCE[kind] then
         new(t.seen, kind)
         t.seen[kind] = true
@@ -238,71 +248,191 @@ local function read_line(t, number, line)
     READ[kind](t, fields)
 end
 
--- The table of a text; raises the first fault. Whatever it accepts, pyslurm_budget.domain.table.parse accepts.
-local function parse(text)
-    local t = { horizons = {}, twins = {}, managed = {}, operators = {}, partitions = {}, accounts = {}, users = {} }
-    t.seen, t.fractions, t.modes = {}, {}, { partition = {}, account = {} }
-    local lines = split(text, "\n")
-    if table.remove(lines) ~= "" or #lines == 0 or lines[#lines] ~= string.format("end\t%d", #lines - 1) then
-        fail("the text is cut")
+local HEAD_OF_BLOCK = "^block\t(%l+)\t([^\t\n]+)\t(%d+)\n()"
+
+-- Where each block begins: a walk from block to block, so that the work does not grow with what is in them.
+local function index_blocks(t, at, final)
+    while at < final do
+        local kind, name, bytes, after = t.text:match(HEAD_OF_BLOCK, at)
+        local known = kind and t.blocks[kind]
+        if not known then fail("no block where one is expected, at byte " .. string.format("%d", at)) end
+        new(known, name)
+        known[name] = at
+        at = after + natural(bytes)
+        if at > final or t.text:byte(at - 1) ~= 10 then fail("the " .. kind .. " block of '" .. name .. "' is cut") end
     end
-    for number = 1, #lines - 1 do
-        local ok, fault = pcall(read_line, t, number, lines[number])
+    if at ~= final then fail("the blocks are cut") end
+end
+
+-- The table of a text; raises the first fault. It reads the head; the blocks of accounts and limits are read when a job
+-- of theirs comes.
+local function parse(text)
+    local t = { horizons = {}, twins = {}, managed = {}, operators = {}, partitions = {}, limits = {}, text = text }
+    t.seen, t.fractions, t.modes = {}, {}, { partition = {}, account = {} }
+    t.blocks = { limit = {}, account = {}, users = {} }
+    local bytes = text:sub(-40):match("\nend\t(%d+)\n$")
+    local final = bytes and #text - #bytes - 4 -- of the end line's first byte
+    if not bytes or natural(bytes) ~= final - 1 then fail("the text is cut") end
+    local from = text:find("\nblock\t", 1, true)
+    from = from and from + 1 or final
+    local number = 0
+    for line in text:sub(1, from - 1):gmatch("([^\n]*)\n") do
+        number = number + 1
+        local ok, fault = pcall(read_line, t, number, line)
         if not ok then fail(string.format("line %d: %s", number, tostring(fault))) end
     end
     for kind in pairs(ONCE) do
         if not t.seen[kind] then fail("no " .. kind .. " line") end
     end
-    if t.in_parts ~= (next(t.fractions) ~= nil) then fail("fractions in version 1, or none in version 2") end
     if t.horizons[#t.horizons] ~= t.cap then fail("the last horizon is not the cap") end
     for _, twin in pairs(t.twins) do
         if t.twins[twin] then fail("a QOS is both managed and a spare twin") end
     end
     local here = slurm.CLUSTER_NAME
     if type(here) == "string" and here:lower() ~= t.cluster:lower() then fail("it is of cluster " .. t.cluster) end
+    index_blocks(t, from, final)
     return t
+end
+
+-- The text of a block's lines, with the newline before them.
+local function text_in(t, at)
+    local _, _, bytes, after = t.text:match(HEAD_OF_BLOCK, at)
+    return t.text:sub(after - 1, after + tonumber(bytes) - 1)
+end
+
+-- The lines of a block, by pool or user; raises the first fault.
+local function read_block(t, kind, name, at)
+    local lines = {}
+    for text in text_in(t, at):sub(2):gmatch("([^\n]*)\n") do
+        local of, fields = fields_of(text)
+        if of ~= NAMES_OF_LINES[kind] then fail("unknown record") end
+        new(lines, fields[1])
+        lines[fields[1]] = READ_IN[kind](t, fields, name .. "\t" .. fields[1])
+    end
+    return lines
+end
+
+-- The line of an account or a limit in a pool, nil if there is none. A fault in its block is raised as a table: it is a
+-- fault of the table's, for the jobs that need this block only, and not of the plugin.
+local function line_of(t, kind, name, pool)
+    local known = t.blocks[kind]
+    if type(known[name]) == "number" then
+        local ok, found = pcall(read_block, t, kind, name, known[name])
+        known[name] = { lines = ok and found, fault = "the " .. kind .. " block of '" .. name .. "': " .. tostring(found) }
+    end
+    if not known[name] then return nil end
+    if not known[name].lines then error({ fault = known[name].fault }, 0) end
+    return known[name].lines[pool]
+end
+
+-- The QOS that an association may use, nil if it is not known. Of the users of an account only the line of the one is
+-- read: there may be thousands.
+local function qos_of(t, account, user)
+    local known = t.blocks.users
+    local at = known[account]
+    if not at or type(user) ~= "string" or user == "" or user:find("[\t\n]") then return nil end
+    if type(at) == "number" then
+        at = { text = text_in(t, at), read = {} }
+        known[account] = at
+    end
+    if at.read[user] == nil then
+        local _, after = at.text:find("\nuser\t" .. user .. "\t", 1, true)
+        local names = after and at.text:match("^([^\t\n]+)\n", after + 1)
+        if after and not names then error({ fault = "the users block of '" .. account .. "': a field is empty" }, 0) end
+        local found = names and {}
+        if names and names ~= "-" then
+            for _, name in ipairs(split(names, ",")) do found[name] = true end
+        end
+        at.read[user] = found or false
+    end
+    return at.read[user] or nil
 end
 
 ------------------------------------------------------------- what was let in since the table's snapshot
 
-local promises = {} -- { at, key (budget and pool), pair (account and user), rate, length }
-local promised = {} -- by key, by pair: the sums for the ceiling and for each horizon
+-- { at, keys (limits, each with its pool), pair (account and user), rate, length }: by all but the rate, so that ten
+-- thousand jobs of one kind in a second are one entry.
+local promises = {}
+local used = {} -- by limit and pool, by pair: the sums for the ceiling and for each horizon
 
 local function enter(t, p)
-    local pairs_of = promised[p.key] or {}
-    promised[p.key] = pairs_of
-    local sums = pairs_of[p.pair] or {}
-    pairs_of[p.pair] = sums
-    sums[1] = (sums[1] or 0) + p.rate
-    for i = 1, #t.horizons do
-        sums[i + 1] = (sums[i + 1] or 0) + p.rate * math.min(t.horizons[i], p.length)
+    local amounts = { p.rate }
+    for i, h in ipairs(t.horizons) do amounts[i + 1] = p.rate * math.min(h, p.length) end
+    for _, key in ipairs(p.keys) do
+        local of_pairs = used[key] or {}
+        used[key] = of_pairs
+        local sums, limit = of_pairs[p.pair] or {}, t.limits[key]
+        of_pairs[p.pair] = sums
+        for i = 1, #amounts do
+            local before = sums[i] or 0.0
+            sums[i] = before + amounts[i]
+            if limit then
+                local half = limit.half[i]
+                limit.taken[i] = limit.taken[i] + math.min(sums[i], half) - math.min(before, half)
+            end
+        end
     end
 end
 
+local function promise(t, p)
+    if p.rate == 0 then return end
+    local id = table.concat({ p.at, p.pair, p.length, table.concat(p.keys, "\t") }, "\t")
+    if promises[id] then
+        promises[id].rate = promises[id].rate + p.rate
+    else
+        promises[id] = { at = p.at, keys = p.keys, pair = p.pair, rate = p.rate, length = p.length }
+    end
+    enter(t, p)
+end
+
+-- A new table knows what was let in before its snapshot. Where the clock was set back, what was let in counts from now.
 local function renew(t)
-    local before = promises
-    promises, promised = {}, {}
-    for _, p in ipairs(before) do
+    local before, now = promises, os.time()
+    promises, used = {}, {}
+    for id, p in pairs(before) do
+        p.at = math.min(p.at, now)
         if p.at >= t.snapshot - SETTLE then
-            promises[#promises + 1] = p
+            promises[id] = p
             enter(t, p)
         end
     end
 end
 
--- What is left of an account line for this pair: all of its own promises are subtracted, of each other pair's at most
--- half of the line, so that nobody empties a budget for the others by submissions alone (--test-only cannot be told
--- apart here: job_desc has no mark of it).
-local function left_of(line, pair)
-    local left = {}
-    for i = 1, #line do left[i] = line[i] end
-    for other, sums in pairs(promised[line.key] or {}) do
-        for i = 1, #line do
-            local half = math.floor(math.max(line[i], 0) / 2)
-            left[i] = left[i] - (other == pair and sums[i] or math.min(sums[i], half))
+-- A limit of the table, with half of each of its numbers, and what was let in under it: of each (account, user) at most
+-- that half, so that nobody empties a budget for the others by submissions alone (--test-only cannot be told apart here:
+-- job_desc has no mark of it).
+local function limit_of_name(t, name, pool)
+    local key = name .. "\t" .. pool
+    local limit = t.limits[key]
+    if limit then return limit end
+    limit = line_of(t, "limit", name, pool)
+    if not limit then error({ fault = "no limit '" .. name .. "' in pool " .. pool }, 0) end
+    limit.half, limit.taken = {}, {}
+    for i = 1, #limit do
+        limit.half[i] = math.floor(math.max(limit[i], 0) / 2)
+        limit.taken[i] = 0.0
+        for _, sums in pairs(used[key] or {}) do
+            limit.taken[i] = limit.taken[i] + math.min(sums[i], limit.half[i])
         end
     end
-    return left
+    t.limits[key] = limit
+    return limit
+end
+
+-- What is left for this pair under all limits of an account line (the ceiling first, then each horizon), and whose limit
+-- each is. All of its own promises are subtracted.
+local function left_of(t, line, pool, pair)
+    local left, names = {}, {}
+    for _, name in ipairs(line.limits) do
+        local limit = limit_of_name(t, name, pool)
+        local own = (used[limit.key] or {})[pair]
+        for i = 1, #limit do
+            local rest = limit[i] - limit.taken[i]
+            if own then rest = rest + math.min(own[i], limit.half[i]) - own[i] end
+            if not left[i] or rest < left[i] then left[i], names[i] = rest, limit.name end
+        end
+    end
+    return left, names
 end
 
 ------------------------------------------------------------------------------------- reading the table
@@ -317,29 +447,34 @@ local function note(state, text)
     end
 end
 
--- The table now (nil if it cannot be used), and whether it is stale. Parsed again only when its first line changed.
+-- The table now (nil if it cannot be used), and whether it is stale. Read again only when its first line changed; one
+-- that cannot be used once a second.
 local function current_table()
     local file = io.open(TABLE_PATH, "r")
     local first = file and file:read("*l")
-    local text
-    if first and not (last.usable and first == last.first) then text = first .. "\n" .. (file:read("*a") or "") end
+    local now, text = os.time(), nil
+    if first and (first ~= last.first or not (last.usable or now == last.tried)) then
+        text = first .. "\n" .. (file:read("*a") or "")
+    end
     if file then file:close() end
     if not first then
-        last.usable = false
+        last.usable, last.first = false, nil
         note("missing", "the decision table cannot be read; typed QOS become spare if there was one before")
         return nil
     end
     if text then
         local ok, found = pcall(parse, text)
-        last.usable, last.first = ok, first
+        last.usable, last.first, last.tried = ok, first, now
         if not ok then
             note("unusable " .. tostring(found), "the decision table cannot be used: " .. tostring(found))
-            return nil
+        else
+            last.good = found
+            renew(found)
         end
-        last.good = found
-        renew(found)
     end
-    local stale = os.time() > last.good.stale_after
+    if not last.usable then return nil end
+    -- A snapshot from the future: the clock was set back, and nobody knows how old it is.
+    local stale = now > last.good.stale_after or now < last.good.snapshot - SKEW
     if stale then
         note("stale", "the decision table is stale; new jobs get its classes at the floor price")
     else
@@ -623,12 +758,13 @@ end
 
 -- Asks the budget in every pool that the job may land on: the sentence why it is spare, or nil and what it promises.
 local function by_budget(t, j, job, contract)
-    local lines, lefts = {}, {}
-    for _, pool in ipairs(j.pools) do
-        local line = t.accounts[j.account .. "\t" .. pool]
-        if not line or not line.budget then return "account " .. j.account .. " has no budget here." end
-        lines[#lines + 1] = line
-        lefts[#lefts + 1] = left_of(line, j.pair)
+    local first, lefts, names, keys = nil, {}, {}, {}
+    for n, pool in ipairs(j.pools) do
+        local line = line_of(t, "account", j.account, pool)
+        if not line or #line.limits == 0 then return "account " .. j.account .. " has no budget here." end
+        first = first or line
+        lefts[n], names[n] = left_of(t, line, pool, j.pair)
+        for _, name in ipairs(line.limits) do keys[#keys + 1] = name .. "\t" .. pool end
     end
     local array = text_of(job.array_inx)
     local tasks = array and tasks_in(array) or 1
@@ -640,29 +776,33 @@ local function by_budget(t, j, job, contract)
     for i, left in ipairs(lefts) do
         if rate > left[1] then
             return string.format("it asks for %s GPUs, %s may have %s more under contract at one time. It is backed before "
-                .. "its start when contracts have ended.", gpus(rate), lines[i].budget, gpus(math.max(left[1], 0)))
+                .. "its start when contracts have ended.", gpus(rate), names[i][1], gpus(math.max(left[1], 0)))
         end
         if not fits(t, rate, length, left) then
-            local least = math.huge
-            for h = 2, #left do least = math.min(least, left[h]) end
+            local least, limit = math.huge, "-"
+            for h = 2, #left do
+                if left[h] < least then least, limit = left[h], names[i][h] end
+            end
             local needs = "its contract needs " .. gpu_hours(rate * length) .. " GPU-h"
             local more = array and "\nAs many of its tasks as the budget allows are backed before their start."
                 or shorter(t, rate, contract, j, lefts)
             if least < 0 then
-                return lines[i].limit .. " is " .. gpu_hours(-least) .. " GPU-h over its budget (" .. needs .. ")." .. more
+                return limit .. " is " .. gpu_hours(-least) .. " GPU-h over its budget (" .. needs .. ")." .. more
             end
-            return needs .. ", " .. lines[i].limit .. " has " .. gpu_hours(least) .. " left." .. more
+            return needs .. ", " .. limit .. " has " .. gpu_hours(least) .. " left." .. more
         end
     end
     if not j.allowed[j.managed] then return "you may not use QOS " .. j.managed .. " in this account." end
-    return nil, { lines = lines, rate = rate, length = length, left = lefts[1][#lefts[1]] }
+    local end_ = #lefts[1]
+    return nil, { keys = keys, pair = j.pair, rate = rate, length = length, left = lefts[1][end_],
+        limit = names[1][end_], factor = first.backed_factor }
 end
 
 -- Everything that is known of a job of ours; nil if it is none.
 local function judged_job(t, stale, job)
     local j = { stale = stale, account = (text_of(job.account) or text_of(job.default_account) or "-"):lower() }
     j.pair = pair_of(j.account, job.user_name)
-    j.allowed = t.users[j.pair]
+    j.allowed = qos_of(t, j.account, job.user_name)
     -- "normal" is what Slurm gives where nobody chose (then default_qos is nil); other defaults are never overruled
     local default = text_of(job.default_qos) or "normal"
     j.managed, j.twin_meant = managed_qos(t, text_of(job.qos) or default)
@@ -712,13 +852,11 @@ local function decide(t, stale, job)
         contract = math.min(contract, j.limit or math.huge)
         why, found = by_budget(t, j, job, contract)
         if not why then
-            local first = found.lines[1]
             local text = string.format("%s, %s: backed. Protected for %s from its start (%s of %s GPU-h left: %s's limit)%s",
                 j.account, j.pools[1], span(contract), gpu_hours(found.rate * found.length), gpu_hours(found.left),
-                first.limit, j.requeueable and ", then it may be requeued."
+                found.limit, j.requeueable and ", then it may be requeued."
                     or ": its time limit, as it cannot be requeued.")
-            found.pair = j.pair
-            return { qos = j.managed, site_factor = first.backed_factor, promise = found, message = text }
+            return { qos = j.managed, site_factor = found.factor, promise = found, message = text }
         end
     end
     local twin, pool = t.twins[j.managed], j.pools[1]
@@ -727,7 +865,7 @@ local function decide(t, stale, job)
         return { message = text .. "\nIt keeps its QOS for now: you may not use QOS " .. twin
             .. " in this account; ask your administrator." }
     end
-    local line = pool and t.accounts[j.account .. "\t" .. pool]
+    local line = pool and line_of(t, "account", j.account, pool)
     return { qos = twin, site_factor = line and line.spare_factor or t.spare_base, marker = marker, message = text }
 end
 
@@ -737,10 +875,22 @@ local function without_table(job)
     local account = text_of(job.account) or text_of(job.default_account)
     if not t or not typed or mode_for(t, account, text_of(job.partition)) ~= "enforce" then return {} end
     local managed, twin_meant = managed_qos(t, typed)
-    local pair = pair_of(account, job.user_name)
-    if not managed or twin_meant or not (t.users[pair] or {})[t.twins[managed]] then return {} end
+    local allowed = managed and qos_of(t, (account or "-"):lower(), job.user_name)
+    if not allowed or twin_meant or not allowed[t.twins[managed]] then return {} end
     return { qos = t.twins[managed], site_factor = t.spare_base,
         message = "spare until the budget controller decides: its table cannot be read just now." }
+end
+
+-- A fault in a part of the table is raised as a table: for the jobs that need this part there is no table then.
+local function decide_or_fall_back(t, stale, job)
+    local ok, found = pcall(decide, t, stale, job)
+    if ok then return found end
+    if type(found) ~= "table" then error(found, 0) end
+    if last.fault ~= found.fault then
+        last.fault = found.fault
+        slurm.log_error("sbudget: %s: %s", TABLE_PATH, tostring(found.fault))
+    end
+    return without_table(job)
 end
 
 local function submit(job)
@@ -749,19 +899,15 @@ local function submit(job)
     local mode = t and mode_for(t, account, text_of(job.partition))
     if mode == "observe" then return SUCCESS end
     local d
-    if t then d = decide(t, stale, job) else d = without_table(job) end
-    -- Everything is decided; the fields are assigned last, so that a failure before leaves the job as it came.
-    if d.promise and not (type(job.immediate) == "number" and job.immediate ~= 0) then
-        for _, line in ipairs(d.promise.lines) do
-            local p = { at = os.time(), key = line.key, pair = d.promise.pair }
-            p.rate, p.length = d.promise.rate, d.promise.length
-            promises[#promises + 1] = p
-            enter(t, p)
-        end
-    end
+    if t then d = decide_or_fall_back(t, stale, job) else d = without_table(job) end
     if d.message then say(d.message) end
+    if d.promise and not (type(job.immediate) == "number" and job.immediate ~= 0) then
+        d.promise.at = os.time()
+        promise(t, d.promise)
+    end
     if t and mode ~= "enforce" then return SUCCESS end
     if d.refused then return d.refused end
+    -- Everything is done; the fields are assigned last, so that a failure before leaves the job as it came.
     if d.qos then
         job.qos = d.qos
         job.site_factor = d.site_factor
@@ -839,7 +985,7 @@ local function modify(job, rec, uid)
     end
     local twin = t.twins[(managed_qos(t, text_of(rec.qos)))]
     local pending = (tonumber(rec.job_state) or 0) % 256 == 0
-    if to_spare and pending and (t.users[pair_of(rec.account, rec.user_name)] or {})[twin] then
+    if to_spare and pending and (qos_of(t, tostring(rec.account or "-"):lower(), rec.user_name) or {})[twin] then
         say("sbudget: changed; the job is spare until the budget controller has judged it again.")
         job.qos = twin
         -- Some releases replace the time limit when the QOS changes, unless the update has one.
@@ -854,6 +1000,7 @@ end
 local function guarded(call, ...)
     local ok, result = pcall(call, ...)
     if ok then return result end
+    if type(result) == "table" then result = result.fault end
     if last.error ~= tostring(result) then
         last.error = tostring(result)
         pcall(slurm.log_error, "sbudget: %s; the job is left as it is", last.error)
@@ -864,6 +1011,29 @@ end
 function sbudget_job_submit(job_desc, _, _) return guarded(submit, job_desc) end
 
 function sbudget_job_modify(job_desc, job_rec, _, modify_uid) return guarded(modify, job_desc, job_rec, modify_uid) end
+
+-- The first fault of the table at TABLE_PATH, nil if every line of it can be used; for `sbudget setup` and the tests.
+function sbudget_table_fault()
+    local file = io.open(TABLE_PATH, "r")
+    if not file then return "it cannot be opened" end
+    local text = file:read("*a")
+    file:close()
+    local ok, fault = pcall(function()
+        local t = parse(text or "")
+        for kind, known in pairs(t.blocks) do
+            for name, at in pairs(known) do known[name] = read_block(t, kind, name, at) end
+        end
+        for _, lines in pairs(t.blocks.account) do
+            for pool, line in pairs(lines) do
+                for _, limit in ipairs(line.limits) do
+                    if not (t.blocks.limit[limit] or {})[pool] then fail("no limit '" .. limit .. "' in pool " .. pool) end
+                end
+            end
+        end
+    end)
+    if ok then return nil end
+    return tostring(fault)
+end
 
 if not SBUDGET_AS_MODULE then
     slurm_job_submit = sbudget_job_submit

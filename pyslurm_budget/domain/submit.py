@@ -79,7 +79,7 @@ class Decision:
 
     ``qos``, ``site_factor`` and ``marker`` (AdminComment) are to be set unless ``None``. ``judged`` is the class that
     the job would have in enforce; ``code`` and ``numbers`` say why. ``message`` is for the user, lines separated by
-    newlines, empty for none. ``promised`` is what the plugin remembers: (budget, pool) pairs, rate and length.
+    newlines, empty for none. ``promised`` is what the plugin remembers: (limit, pool) pairs, with rate and length.
     """
 
     outcome: Outcome
@@ -95,6 +95,8 @@ class Decision:
 
 # The QOS of an association without a default of its own; a site's other defaults are never overruled.
 SLURMS_OWN = "normal"
+# Seconds that a snapshot may be ahead of the clock: beyond, the clock was set back and nobody knows its age.
+SKEW = 60
 LEFT_ALONE = Decision(Outcome.LEAVE, Outcome.LEAVE, "not-managed")
 
 
@@ -144,7 +146,7 @@ class _Judge:
     def __init__(self, table: DecisionTable, request: SubmitRequest, now: int, carry: Carry) -> None:
         self.t = table
         self.r = request
-        self.stale = now > table.stale_after
+        self.stale = now > table.stale_after or now < table.snapshot - SKEW
         self.carry = carry
         self.pair = (request.account, request.user)
         self.allowed = table.by_user.get(self.pair)
@@ -239,37 +241,44 @@ class _Judge:
     def _by_budget(self, contract: int) -> Decision:
         """Ask the budget in every pool that it may land on."""
         pools = self._pools()
-        lines = [self.t.by_account.get((self.r.account, pool)) for pool in pools]
-        if any(line is None or line.budget is None for line in lines):
+        known = [line for pool in pools if (line := self.t.by_account.get((self.r.account, pool))) and line.limits]
+        if len(known) < len(pools):
             return self._spare("no-budget", words.no_budget(self.r.account))
-        known = [line for line in lines if line is not None]
         tasks = 1 if self.r.array_tasks is None else self.r.array_tasks
         rate = self._rate() * tasks
         if self.r.array_tasks is not None and tasks > self.t.ahead:
             return self._spare("array-ahead", words.array_ahead(self.t.ahead))
         length = self._length(contract)
         price = {"rate": rate, "length": length, "contract": contract}
-        lefts = [self.carry.left_of(line, self.t.horizons, self.pair) for line in known]
-        for line, left in zip(known, lefts, strict=True):
-            if rate > left[0]:
-                return self._spare("ceiling", words.ceiling(rate, left[0], line.budget or "-"), price)
+        lefts = [self._left_of(line) for line in known]
+        for left in lefts:
+            if rate > left[0][0]:
+                return self._spare("ceiling", words.ceiling(rate, *left[0]), price)
             if not self._fits(rate, length, left):
-                text = words.headroom(rate * length, min(left[1:]), line.limit or line.budget or "-")
+                text = words.headroom(rate * length, *min(left[1:], key=lambda found: found[0]))
                 if self.r.array_tasks is not None:
                     text += "\n" + words.ARRAY_LATER
                 else:
                     text += words.shorter(self._shorter(rate, contract, lefts))
                 return self._spare("headroom", text, price)
-        return self._backed(contract, price, known[0], lefts[0][-1])
+        promised = tuple((limit, line.pool) for line in known for limit in line.limits)
+        return self._backed(contract, price, known[0].backed_factor, lefts[0][-1], promised)
+
+    def _left_of(self, line: AccountLine) -> list[tuple[int, str]]:
+        """What is left under all its limits, and whose limit that is: the ceiling first, then each horizon."""
+        limits = [self.t.by_limit[limit, line.pool] for limit in line.limits]
+        lefts = [self.carry.left_of(limit, self.t.horizons, self.pair) for limit in limits]
+        named = ([(left, limit.name) for left in lefts[i]] for i, limit in enumerate(limits))
+        return [min(at, key=lambda found: found[0]) for at in zip(*named, strict=True)]
 
     def _length(self, contract: int) -> int:
         """Seconds that it is priced at; by a stale table everything is priced at the floor."""
         return price_length(0 if self.stale else contract, self.t.contract.floor, self.limit)
 
-    def _fits(self, rate: int, length: int, left: tuple[int, ...]) -> bool:
-        return all(rate * min(h, length) <= rest for h, rest in zip(self.t.horizons, left[1:], strict=True))
+    def _fits(self, rate: int, length: int, left: list[tuple[int, str]]) -> bool:
+        return all(rate * min(h, length) <= rest for h, (rest, _) in zip(self.t.horizons, left[1:], strict=True))
 
-    def _shorter(self, rate: int, contract: int, lefts: list[tuple[int, ...]]) -> int:
+    def _shorter(self, rate: int, contract: int, lefts: list[list[tuple[int, str]]]) -> int:
         """The longest contract below this one that would be backed now, of those worth naming; 0 for none."""
         if not self.requeueable or self.stale:
             return 0
@@ -279,24 +288,28 @@ class _Judge:
                 return shorter
         return 0
 
-    def _backed(self, contract: int, price: dict[str, int], line: AccountLine, left: int) -> Decision:
+    def _backed(
+        self,
+        contract: int,
+        price: dict[str, int],
+        factor: int,
+        left: tuple[int, str],
+        promised: tuple[tuple[str, str], ...],
+    ) -> Decision:
         """Backed, unless the association may not use the QOS."""
         if self.managed not in (self.allowed or ()):
             return self._spare("no-qos", words.no_qos(self.managed), price)
-        text = words.backed(
-            contract, price["rate"] * price["length"], left, line.limit or line.budget or "-", self.requeueable
-        )
-        budgets = [(self.t.by_account[self.r.account, pool].budget or "-", pool) for pool in self._pools()]
+        text = words.backed(contract, price["rate"] * price["length"], *left, self.requeueable)
         return Decision(
             Outcome.BACKED,
             Outcome.BACKED,
             "admitted",
             self.managed,
-            line.backed_factor,
+            factor,
             None,
             self._prefix() + text,
             price,
-            tuple(budgets),
+            promised,
         )
 
     def _spare(

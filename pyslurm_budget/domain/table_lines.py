@@ -54,21 +54,29 @@ class PartitionLine:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountLine:
-    """One Slurm account in one pool.
+class LimitLine:
+    """A budget, an ancestor of one, or what a budget with children has not handed out, in one pool.
 
-    ``left[i]`` is what new contracts may use until ``horizons[i]``: the least of the budget and its ancestors;
-    ``limit`` names the budget where it is least. ``ceiling_left`` is a rate. ``budget`` is ``None`` for none.
+    ``limit`` is its own name in the table, ``name`` what people read. ``left[i]`` is what new contracts may use until
+    ``horizons[i]``; ``ceiling_left`` is the rate that may still come under contract. Both may be below 0.
     """
+
+    limit: str
+    pool: str
+    name: str
+    ceiling_left: int
+    left: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLine:
+    """One Slurm account in one pool: the limits that its contracts must fit, its own first; none: no budget."""
 
     account: str
     pool: str
-    budget: str | None
     backed_factor: int
     spare_factor: int
-    ceiling_left: int
-    limit: str | None
-    left: tuple[int, ...]
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,8 @@ class DecisionTable:
     ``partition_modes`` and ``account_modes`` name those that stay behind ``mode``.
 
     Accounts and QOS are lower case, as in Slurm's database. ``ahead``: so many tasks of an array are backed at a
-    time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class.
+    time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class. ``limits``,
+    ``accounts`` and ``users`` are sorted by their keys where they come from a text.
     """
 
     generation: int
@@ -105,6 +114,7 @@ class DecisionTable:
     adopt: str | None = None
     operators: tuple[tuple[str, int], ...] = ()
     partitions: tuple[PartitionLine, ...] = ()
+    limits: tuple[LimitLine, ...] = ()
     accounts: tuple[AccountLine, ...] = ()
     users: tuple[UserLine, ...] = ()
     fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
@@ -115,6 +125,11 @@ class DecisionTable:
     def by_partition(self) -> Mapping[str, PartitionLine]:
         """Partitions by name."""
         return {line.name: line for line in self.partitions}
+
+    @cached_property
+    def by_limit(self) -> Mapping[tuple[str, str], LimitLine]:
+        """Limits by (limit, pool)."""
+        return {(line.limit, line.pool): line for line in self.limits}
 
     @cached_property
     def by_account(self) -> Mapping[tuple[str, str], AccountLine]:

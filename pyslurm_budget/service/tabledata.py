@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, step_of, step_size
 from pyslurm_budget.domain.slices import thousandths
-from pyslurm_budget.domain.table import AccountLine, ContractLine, DecisionTable, PartitionLine, ShapeLine, UserLine
+from pyslurm_budget.domain.table import (
+    AccountLine,
+    ContractLine,
+    DecisionTable,
+    LimitLine,
+    PartitionLine,
+    ShapeLine,
+    UserLine,
+)
 from pyslurm_budget.domain.table import render as render_table
 from pyslurm_budget.service.state import PoolState, PublicState, state_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pyslurm_budget.domain.books import Book
     from pyslurm_budget.domain.evaluate import Evaluation
     from pyslurm_budget.domain.model import Mode, Partition
     from pyslurm_budget.domain.situation import Situation
@@ -65,6 +74,7 @@ def decision_table(
         adopt=policy.classes.adopt,
         operators=operators,
         partitions=tuple(_partition(situation, p) for p in situation.snapshot.partitions),
+        limits=tuple(_limits(evaluation)),
         accounts=tuple(_accounts(situation, evaluation)),
         users=tuple(_users(situation)),
         fractions=policy.fractions,
@@ -108,31 +118,40 @@ def _partition(situation: Situation, partition: Partition) -> PartitionLine:
 
 def _accounts(situation: Situation, evaluation: Evaluation) -> Iterator[AccountLine]:
     """Every Slurm account in every pool; those without a budget say so."""
-    none = tuple(0 for _ in evaluation.books.grid)
     for pool in situation.pools.members:
         for account in sorted(situation.snapshot.parents):
             budget = situation.budget_of(account)
             if budget is None or (budget, pool) not in evaluation.books.books:
-                yield AccountLine(account, pool, None, BACKED_BASE, SPARE_BASE, 0, None, none)
+                yield AccountLine(account, pool, BACKED_BASE, SPARE_BASE)
             else:
                 yield _account(situation, evaluation, account, budget, pool)
 
 
 def _account(situation: Situation, evaluation: Evaluation, account: str, budget: str, pool: str) -> AccountLine:
-    books = evaluation.books
-    limits = books.limits(budget, pool)
-    lefts = [book.left() for _, book in limits]
     size = step_size(situation.snapshot.controller.weights)
+    limits = evaluation.books.limits(budget, pool)
     return AccountLine(
         account=account,
         pool=pool,
-        budget=budget,
         backed_factor=BACKED_BASE + size * step_of(_place(evaluation, budget, pool, spare=False)),
         spare_factor=SPARE_BASE + size * step_of(_place(evaluation, budget, pool, spare=True)),
-        ceiling_left=min(book.ceiling_left for _, book in limits),
-        limit=min(limits, key=lambda limit: limit[1].left()[-1])[0],
-        left=tuple(min(values) for values in zip(*lefts, strict=True)),
+        limits=tuple(_limit_name(i, limits) for i in range(len(limits))),
     )
+
+
+def _limits(evaluation: Evaluation) -> Iterator[LimitLine]:
+    """What every budget has left in every pool; of one with children also what it has not handed out to them."""
+    for budget, pool in evaluation.books.books:
+        limits = evaluation.books.limits(budget, pool)
+        for i, (name, book) in enumerate(limits):
+            if name == budget:
+                yield LimitLine(_limit_name(i, limits), pool, name, book.ceiling_left, tuple(book.left()))
+
+
+def _limit_name(i: int, limits: Sequence[tuple[str, Book]]) -> str:
+    """The name of a limit in the table: the budget's; the implicit child (of the same id) comes before its parent."""
+    name = limits[i][0]
+    return f"{name} (direct)" if i == 0 and len(limits) > 1 and limits[1][0] == name else name
 
 
 def _place(evaluation: Evaluation, budget: str, pool: str, *, spare: bool) -> int:

@@ -52,7 +52,7 @@ class SubmitPlugin:
 
     def __call__(self, spec: SubmitSpec, now: int) -> SubmitDecision:
         """Decide; raises SlurmRefusedError with the message for what must not come in."""
-        table = self._current()
+        table = self._current(now)
         request = self._request(spec)
         if table is None:
             self.decision = without_table(self._last, request)
@@ -63,7 +63,7 @@ class SubmitPlugin:
             raise SlurmRefusedError(self.decision.message)
         return SubmitDecision(self.decision.qos, self.decision.site_factor or 0, self.decision.marker or "")
 
-    def _current(self) -> DecisionTable | None:
+    def _current(self, now: int) -> DecisionTable | None:
         """The table of the published text, ``None`` if there is none or it cannot be used."""
         text = self._published.table
         if text != self._text:
@@ -74,7 +74,7 @@ class SubmitPlugin:
                 self._table = None
             if self._table is not None:
                 self._last = self._table
-                self._carry.renew(self._table.snapshot)
+                self._carry.renew(self._table.snapshot, now)
         return self._table
 
     def _request(self, spec: SubmitSpec) -> SubmitRequest:

@@ -177,7 +177,7 @@ def test_the_plugin_decides_as_its_reference(
     later = NOW + HOUR // 2
     plugin.now = later
     if render(second).split("\n")[0] != render(first).split("\n")[0]:
-        carry.renew(second.snapshot)
+        carry.renew(second.snapshot, later)
         for submission in submitted:
             expected = decide(second, submission.request, now=later, carry=carry)
             carry.add(submission.request, expected, later)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyslurm_budget.domain.model import MILLI, Mode
-from pyslurm_budget.domain.table import ContractLine, DecisionTable, PartitionLine, render
-from tests.lua.harness import INFINITE, NAMES_24_11, VERSIONS, Plugin
-from tests.unit.tables import A100, GPU_H, HOUR, NOW, TABLE, changed
+from pyslurm_budget.domain.table import ContractLine, DecisionTable, LimitLine, PartitionLine, render
+from tests.lua.harness import INFINITE, NAMES_24_11, SCRIPT, VERSIONS, Plugin
+from tests.unit.tables import A100, GPU_H, HOUR, NOW, TABLE, changed, measured
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+LAB = TABLE.limits[0]
 BACKED, SPARE = ("backed", 2_000_010), ("spare", 5)
 
 
@@ -256,7 +257,7 @@ def test_without_a_table_jobs_keep_what_they_ask_for(plugin: Plugin, tmp_path: P
     assert len(plugin.log()) == 1, "one line a change of state, not one a job"
 
 
-@pytest.mark.parametrize("broken", ["", "garbage", "\n", None, "sbudget-table\t2\t8\t1\t2\talpha\tenforce\nend\t1\n"])
+@pytest.mark.parametrize("broken", ["", "garbage", "\n", None, "sbudget-table\t4\t8\t1\t2\talpha\tenforce\nend\t38\n"])
 def test_after_a_good_table_a_typed_class_is_not_free(plugin: Plugin, tmp_path: Path, broken: str | None) -> None:
     assert outcome(plugin, **hours(1, 1))[0] == BACKED
     (tmp_path / "table").unlink()
@@ -286,7 +287,7 @@ def test_the_table_is_read_again_only_when_its_first_line_changes(plugin: Plugin
     text = (tmp_path / "table").read_text()
     (tmp_path / "table").write_text(text.split("\n", maxsplit=1)[0] + "\ngarbage")
     assert outcome(plugin, **hours(1, 1))[0] == BACKED
-    (tmp_path / "table").write_text(text.replace("\t7\t", "\t8\t", 1).replace("pa\talice\tbacked,", "pa\talice\t"))
+    (tmp_path / "table").write_text(measured(text.replace("\t7\t", "\t8\t", 1).replace("alice\tbacked,", "alice\t")))
     assert outcome(plugin, **hours(1, 1))[0] == SPARE
 
 
@@ -321,7 +322,7 @@ def test_jobs_that_name_no_qos_are_adopted(plugin: Plugin) -> None:
 @pytest.mark.parametrize(("left", "expected"), [(62, SPARE), (63, BACKED)])
 def test_thousandths_are_rounded_up(plugin: Plugin, left: int, expected: tuple[str, int]) -> None:
     amounts = (left * 4 * HOUR, left * 4 * HOUR)
-    republish(plugin, changed(generation=8, accounts=(replace(TABLE.accounts[0], left=amounts),)))
+    republish(plugin, changed(generation=8, limits=(replace(LAB, left=amounts), *TABLE.limits[1:])))
     assert outcome(plugin, min_cpus=1, comment="min-runtime=4h")[0] == expected, "1 of 128 CPUs: 62.5 thousandths"
 
 
@@ -353,9 +354,95 @@ def test_as_a_module_of_a_script_that_is_there(version: str, tmp_path: Path) -> 
 
 
 def test_the_ceiling_is_of_rates(plugin: Plugin) -> None:
-    line = replace(TABLE.accounts[0], ceiling_left=8 * MILLI, left=(9000 * GPU_H, 9000 * GPU_H))
-    republish(plugin, changed(generation=8, accounts=(line,)))
+    left = (9000 * GPU_H, 9000 * GPU_H)
+    limits = (replace(LAB, left=left), LimitLine("pa", "a100", "pa", 8 * MILLI, left), *TABLE.limits[2:])
+    republish(plugin, changed(generation=8, limits=limits))
     assert outcome(plugin, **hours(8, 8))[0] == BACKED
     found, said = outcome(plugin, **hours(1, 1))
     assert found == SPARE
     assert "it asks for 1 GPUs, pa may have 0 more under contract at one time" in said
+
+
+def test_siblings_cannot_each_use_up_what_their_parent_has_left(plugin: Plugin) -> None:
+    """lab has 100 GPU-h left in 4 h: pa takes 48 of them, and pc, with 900 of its own, finds 52."""
+    assert outcome(plugin, **hours(12, 4))[0] == BACKED
+    found, said = outcome(plugin, account="pc", **hours(14, 4))
+    assert found == ("spare", 2)
+    assert "its contract needs 56 GPU-h, lab has 52 left." in said
+    assert outcome(plugin, account="pc", **hours(13, 4))[0] == ("backed", 2_000_002)
+
+
+def test_ten_thousand_submissions_in_one_second_are_never_all_backed(plugin: Plugin) -> None:
+    """Of 100 GPU-h in 4 h alice can have 25 contracts of 4 GPU-h, whichever account she names; half of them are left
+    for bob after that, and then none for anybody."""
+    found = [outcome(plugin, account=("pa", "pc")[i % 2], **hours(1, 4))[0][0] for i in range(500)]
+    assert found.count("backed") == 36, "25 by two pairs: of the 12 of the other (48 of at most 50 GPU-h) 12 count"
+    late = [outcome(plugin, user_name="bob", **hours(1, 4))[0][0] for _ in range(500)]
+    assert late.count("backed") <= 12
+
+
+def test_a_fault_in_one_block_is_the_fault_of_its_jobs_only(plugin: Plugin) -> None:
+    text = plugin.table.read_text(encoding="utf-8")
+    plugin.table.write_text(measured(text.replace("\t64000\t-1760400000", "\tmuch\t-1760400000")), encoding="utf-8")
+    assert outcome(plugin, **hours(1, 1))[0] == BACKED
+    plugin.log()
+    for _ in range(2):
+        assert outcome(plugin, account="pb", **hours(1, 1))[0] == (None, None)
+        assert outcome(plugin, account="pb", qos="backed", **hours(1, 1))[0] == ("spare", 0)
+    assert [line.partition("table: ")[2] for line in plugin.log()] == [
+        "the limit block of 'pb': 'much' where a whole number is expected"
+    ]
+    assert "'much' where a whole number" in plugin.globals.sbudget_table_fault()
+
+
+def test_an_unknown_limit_is_no_free_way(plugin: Plugin) -> None:
+    text = plugin.table.read_text(encoding="utf-8")
+    plugin.table.write_text(measured(text.replace("\t1\tpb\tlab", "\t1\tpx\tlab")), encoding="utf-8")
+    assert outcome(plugin, account="pb", qos="backed", **hours(1, 1))[0] == ("spare", 0)
+    assert "no limit 'px' in pool a100" in plugin.log()[-1]
+
+
+@pytest.mark.parametrize("other", ["1", "2", "4"])
+def test_a_table_of_another_version_is_not_used_and_is_named(plugin: Plugin, other: str) -> None:
+    text = plugin.table.read_text(encoding="utf-8")
+    plugin.table.write_text(text.replace("\t3\t", f"\t{other}\t", 1), encoding="utf-8")
+    assert outcome(plugin, qos="backed", **hours(1, 1)) == (("backed", None), "")
+    assert plugin.log()[-1].endswith(f"line 1: version {other}, this plugin reads version 3")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_plugin_of_before_does_not_use_this_table(version: str, tmp_path: Path) -> None:
+    """Its first line keeps its place in every version, so that each plugin can say what it is."""
+    publish(tmp_path / "table", TABLE)
+    old = tmp_path / "old.lua"
+    old.write_text(SCRIPT.read_text(encoding="utf-8").replace('VERSION = "3"', 'VERSION = "2"'), encoding="utf-8")
+    plugin = Plugin(version, tmp_path / "table", script=old, now=NOW)
+    assert outcome(plugin, qos="backed", **hours(1, 1)) == (("backed", None), "")
+    assert plugin.log()[-1].endswith("line 1: version 3, this plugin reads version 2")
+
+
+def test_a_clock_that_is_set_back_makes_the_table_stale(plugin: Plugin) -> None:
+    plugin.now = NOW - 60
+    assert outcome(plugin, **hours(26, 4))[0] == SPARE
+    plugin.now = NOW - 61
+    assert outcome(plugin, **hours(26, 4))[0] == BACKED, "at the floor price"
+    assert "is stale" in plugin.log()[-1]
+
+
+def test_what_was_let_in_before_the_clock_was_set_back_is_forgotten_in_time(plugin: Plugin) -> None:
+    assert outcome(plugin, **hours(25, 4))[0] == BACKED
+    plugin.now = NOW - 7200
+    republish(plugin, changed(generation=8, snapshot=NOW - 7201, stale_after=NOW))
+    assert outcome(plugin, **hours(1, 1))[0] == SPARE
+    republish(plugin, changed(generation=9, snapshot=NOW - 7197, stale_after=NOW))
+    assert outcome(plugin, **hours(25, 4))[0] == BACKED
+
+
+def test_a_table_that_cannot_be_used_is_read_once_a_second(plugin: Plugin) -> None:
+    text = plugin.table.read_text(encoding="utf-8")
+    plugin.table.write_text(text[:-1], encoding="utf-8")
+    assert outcome(plugin, **hours(1, 1))[0] == (None, None)
+    plugin.table.write_text(text, encoding="utf-8")
+    assert outcome(plugin, **hours(1, 1))[0] == (None, None)
+    plugin.now = NOW + 1
+    assert outcome(plugin, **hours(1, 1))[0] == BACKED

@@ -14,6 +14,7 @@ from pyslurm_budget.domain.table import (
     AccountLine,
     ContractLine,
     DecisionTable,
+    LimitLine,
     PartitionLine,
     ShapeLine,
     UserLine,
@@ -24,7 +25,7 @@ GPU_H = MILLI * HOUR
 NOW = 1_000_000
 A100 = ShapeLine("a100", "a100", 8000, 128, 1_024_000)
 
-# 8 h cap in two segments; pa has 100 GPU-h left in 4 h and 150 in 8 h (its own limit), pb is over by 489.
+# 8 h cap in two segments; lab has 100 GPU-h left in 4 h and 150 in 8 h, for pa and pb together; pb is over by 489.
 TABLE = DecisionTable(
     generation=7,
     snapshot=NOW,
@@ -43,19 +44,28 @@ TABLE = DecisionTable(
         PartitionLine("mixed", HOUR, False, None, (A100, ShapeLine("h100", "h100", 4000, 64, 2_048_000))),
         PartitionLine("cpu", HOUR, False, None),
     ),
+    limits=(
+        LimitLine("lab", "a100", "lab", 900 * MILLI, (100 * GPU_H, 150 * GPU_H)),
+        LimitLine("pa", "a100", "pa", 64 * MILLI, (900 * GPU_H, 900 * GPU_H)),
+        LimitLine("pa", "h100", "pa", 8 * MILLI, (10 * GPU_H, 10 * GPU_H)),
+        LimitLine("pb", "a100", "pb", 64 * MILLI, (-489 * GPU_H, -100 * GPU_H)),
+        LimitLine("pc", "a100", "pc", 64 * MILLI, (900 * GPU_H, 900 * GPU_H)),
+    ),
     accounts=(
-        AccountLine("pa", "a100", "pa", 2_000_010, 5, 64 * MILLI, "lab", (100 * GPU_H, 150 * GPU_H)),
-        AccountLine("pa", "h100", "pa", 2_000_020, 6, 8 * MILLI, "pa", (10 * GPU_H, 10 * GPU_H)),
-        AccountLine("pb", "a100", "pb", 2_000_001, 1, 64 * MILLI, "pb", (-489 * GPU_H, -100 * GPU_H)),
-        AccountLine("none", "a100", None, 2_000_000, 0, 0, None, (0, 0)),
+        AccountLine("none", "a100", 2_000_000, 0),
+        AccountLine("pa", "a100", 2_000_010, 5, ("pa", "lab")),
+        AccountLine("pa", "h100", 2_000_020, 6, ("pa",)),
+        AccountLine("pb", "a100", 2_000_001, 1, ("pb", "lab")),
+        AccountLine("pc", "a100", 2_000_002, 2, ("pc", "lab")),
     ),
     users=(
+        UserLine("none", "alice", ("backed", "spare")),
         UserLine("pa", "alice", ("backed", "spare")),
         UserLine("pa", "bob", ("backed", "spare")),
         UserLine("pa", "carol", ("backed",)),
-        UserLine("pb", "alice", ("backed", "spare")),
-        UserLine("none", "alice", ("backed", "spare")),
         UserLine("pa", "dora", ("spare",)),
+        UserLine("pb", "alice", ("backed", "spare")),
+        UserLine("pc", "alice", ("backed", "spare")),
     ),
 )
 
@@ -65,7 +75,6 @@ def changed(**fields: object) -> DecisionTable:
     return replace(TABLE, **fields)  # type: ignore[arg-type]
 
 
-_NAMES = st.sampled_from(["a", "bio", "a100", "h100", "lab_2", "x.y"])
 _AMOUNTS = st.integers(-600 * GPU_H, 600 * GPU_H)
 _ENOUGH = st.sampled_from([40 * GPU_H, 90 * GPU_H + 1, 400 * GPU_H])
 _PARTS = st.builds(lambda a, b: Fraction(min(a, b), max(a, b)), st.integers(1, 8), st.integers(1, 1000))
@@ -101,19 +110,23 @@ def tables(draw: st.DrawFn) -> DecisionTable:
     horizons = (*sorted(draw(st.sets(st.integers(1, cap - 1), max_size=3))), cap)
     factors = st.integers(0, 3_000_000)
     every = ("backed", "high", "low", "spare")
-    accounts = [
-        AccountLine(
-            account,
+    pools = pick(("a100", "h100"), ("a100",))
+    limits = [
+        LimitLine(
+            limit,
             pool,
-            pick(account, account, account, "lab", None),
-            draw(factors),
-            draw(factors),
+            limit.removesuffix(" (direct)"),
             pick(900, 64, 16, 0, -1) * MILLI,
-            draw(st.none() | _NAMES),
             tuple(draw(_AMOUNTS if odd else _ENOUGH) for _ in horizons),
         )
+        for limit in ("lab", "pa", "pa (direct)", "pb")
+        for pool in pools
+    ]
+    paths = [("pa", "lab"), ("pa (direct)", "pa", "lab"), ("lab",), ()]
+    accounts = [
+        AccountLine(account, pool, draw(factors), draw(factors), pick((account, "lab"), *paths))
         for account in ("pa", "pb")
-        for pool in pick(("a100", "h100"), ("a100",))
+        for pool in pools
     ]
     return DecisionTable(
         generation=draw(st.integers(0, 2**53 - 1)),
@@ -139,6 +152,7 @@ def tables(draw: st.DrawFn) -> DecisionTable:
             )
             for name in ("cpu", "gpu", "owners")
         ),
+        limits=tuple(limits),
         accounts=tuple(accounts),
         users=tuple(
             UserLine(account, user, pick(every, every, every, ("backed", "spare"), ("spare",), ("backed",), ()))
@@ -151,3 +165,19 @@ def tables(draw: st.DrawFn) -> DecisionTable:
         ),
         account_modes=MappingProxyType(pick({}, {"pa": Mode.OBSERVE}, {"pa": Mode.ADVISE, "pb": Mode.ENFORCE})),
     )
+
+
+def ended(body: str) -> str:
+    """The lines of a table with a fitting end line."""
+    return body + f"end\t{len(body.encode())}\n"
+
+
+def measured(text: str) -> str:
+    """The text of a table with the blocks' lengths put right, and a fitting end line."""
+    lines, at = text.split("\n")[:-2], 0
+    for i in reversed(range(len(lines))):
+        at += len(lines[i].encode()) + 1
+        if lines[i].startswith("block\t") and lines[i].count("\t") == 3:
+            lines[i] = lines[i].rpartition("\t")[0] + f"\t{at - len(lines[i].encode()) - 1}"
+            at = 0
+    return ended("\n".join([*lines, ""]))

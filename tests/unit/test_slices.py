@@ -281,13 +281,6 @@ def test_the_table_prices_as_the_controller(
     assert decision.numbers["rate"] == here.pools.price(asks, ["a100"], ["gpu"], largest=True)
 
 
-def test_a_table_of_whole_gpus_is_of_version_1() -> None:
-    whole = situation([pending()], on=[node()])
-    from pyslurm_budget.domain.evaluate import evaluate
-
-    assert render(decision_table(whole, evaluate(whole), 1, ())).startswith("sbudget-table\t1\t")
-
-
 # The configuration
 
 
