@@ -31,11 +31,14 @@ local INVALID_TIME_LIMIT = slurm.ESLURM_INVALID_TIME_LIMIT or 2051
 local function fail(text) error(text, 0) end
 
 local function split(text, separator)
-    local found, count = {}, 0
-    for part in (text .. separator):gmatch("([^" .. separator .. "]*)" .. separator) do
-        count = count + 1
-        found[count] = part
+    local found, count, at = {}, 1, 1
+    local stop = text:find(separator, 1, true)
+    while stop do
+        found[count] = text:sub(at, stop - 1)
+        count, at = count + 1, stop + 1
+        stop = text:find(separator, at, true)
     end
+    found[count] = text:sub(at)
     return found
 end
 
@@ -220,9 +223,9 @@ local READ_IN = {
     end,
     users = function(_, f)
         if #f ~= 2 then fail("a line of another length") end
-        local allowed = {}
-        for _, name in ipairs(f[2] ~= "-" and split(f[2], ",") or {}) do allowed[name] = true end
-        return allowed
+        local line = { qos = {} }
+        for _, name in ipairs(f[2] ~= "-" and split(f[2], ",") or {}) do line.qos[name] = true end
+        return line
     end,
 }
 local NAMES_OF_LINES = { limit = "limit", account = "account", users = "user" }
@@ -300,52 +303,37 @@ local function text_in(t, at)
     return t.text:sub(after - 1, after + tonumber(bytes) - 1)
 end
 
--- The lines of a block, by pool or user; raises the first fault.
-local function read_block(t, kind, name, at)
-    local lines = {}
-    for text in text_in(t, at):sub(2):gmatch("([^\n]*)\n") do
-        local of, fields = fields_of(text)
-        if of ~= NAMES_OF_LINES[kind] then fail("unknown record") end
-        new(lines, fields[1])
-        lines[fields[1]] = READ_IN[kind](t, fields, name .. "\t" .. fields[1])
-    end
-    return lines
+local function read_in(t, kind, name, text)
+    local of, fields = fields_of(text)
+    if of ~= NAMES_OF_LINES[kind] then fail("unknown record") end
+    return fields[1], READ_IN[kind](t, fields, name .. "\t" .. fields[1])
 end
 
--- The line of an account or a limit in a pool, nil if there is none. A fault in its block is raised as a table: it is a
--- fault of the table's, for the jobs that need this block only, and not of the plugin.
-local function line_of(t, kind, name, pool)
+-- The line of a pool (of a limit or an account) or of a user (of the users of an account), nil if there is none. Only
+-- this line is read: there may be thousands in a block. A fault in it is raised as a table: it is a fault of the table's,
+-- for the jobs that need this line only, and not of the plugin.
+local function line_of(t, kind, name, key)
     local known = t.blocks[kind]
-    if type(known[name]) == "number" then
-        local ok, found = pcall(read_block, t, kind, name, known[name])
-        known[name] = { lines = ok and found, fault = "the " .. kind .. " block of '" .. name .. "': " .. tostring(found) }
+    local block = known[name]
+    if not block or type(key) ~= "string" or key == "" or key:find("[\t\n]") then return nil end
+    if type(block) == "number" then
+        block = { text = text_in(t, block), lines = {} }
+        known[name] = block
     end
-    if not known[name] then return nil end
-    if not known[name].lines then error({ fault = known[name].fault }, 0) end
-    return known[name].lines[pool]
-end
-
--- The QOS that an association may use, nil if it is not known. Of the users of an account only the line of the one is
--- read: there may be thousands.
-local function qos_of(t, account, user)
-    local known = t.blocks.users
-    local at = known[account]
-    if not at or type(user) ~= "string" or user == "" or user:find("[\t\n]") then return nil end
-    if type(at) == "number" then
-        at = { text = text_in(t, at), read = {} }
-        known[account] = at
-    end
-    if at.read[user] == nil then
-        local _, after = at.text:find("\nuser\t" .. user .. "\t", 1, true)
-        local names = after and at.text:match("^([^\t\n]+)\n", after + 1)
-        if after and not names then error({ fault = "the users block of '" .. account .. "': a field is empty" }, 0) end
-        local found = names and {}
-        if names and names ~= "-" then
-            for _, name in ipairs(split(names, ",")) do found[name] = true end
+    local found = block.lines[key]
+    if found == nil then
+        local before, after = block.text:find("\n" .. NAMES_OF_LINES[kind] .. "\t" .. key .. "\t", 1, true)
+        if not before then
+            found = false
+        else
+            local text = block.text:sub(before + 1, block.text:find("\n", after, true) - 1)
+            local ok, fault, line = pcall(read_in, t, kind, name, text)
+            found = ok and line or { fault = "the " .. kind .. " block of '" .. name .. "': " .. tostring(fault) }
         end
-        at.read[user] = found or false
+        block.lines[key] = found
     end
-    return at.read[user] or nil
+    if found and found.fault then error({ fault = found.fault }, 0) end
+    return found or nil
 end
 
 ------------------------------------------------------------- what was let in since the table's snapshot
@@ -353,30 +341,62 @@ end
 -- { at, keys (limits, each with its pool), pair (account and user), rate, length }: by all but the rate, so that ten
 -- thousand jobs of one kind in a second are one entry.
 local promises = {}
-local used = {} -- by limit and pool, by pair: the sums for the ceiling and for each horizon
+-- By limit and pool: what each pair took at the ceiling (1) and at each horizon (2 ...), the sum of all at the last one,
+-- and what was entered there only, and not yet at the horizons between: they are asked for when it is tight.
+local used = {}
+local MOST_WAITING = 8
+
+-- Enters an amount of a pair at place i; of a limit that was read also in what all took of it.
+local function take(limit, sums, i, amount)
+    local before = sums[i] or 0.0
+    sums[i] = before + amount
+    if limit then
+        local half = math.floor(math.max(limit[i], 0) / 2)
+        limit.taken[i] = limit.taken[i] + math.min(before + amount, half) - math.min(before, half)
+    end
+end
+
+-- Enters what waits at the horizons between.
+local function settle(t, of_limit, limit)
+    for _, w in ipairs(of_limit.waiting) do
+        for i = 1, #t.horizons - 1 do
+            take(limit, w.sums, i + 1, w.rate * math.min(t.horizons[i], w.length))
+        end
+    end
+    of_limit.waiting = {}
+end
 
 local function enter(t, p)
-    local amounts = { p.rate }
-    for i, h in ipairs(t.horizons) do amounts[i + 1] = p.rate * math.min(h, p.length) end
+    local final = #t.horizons
     for _, key in ipairs(p.keys) do
-        local of_pairs = used[key] or {}
-        used[key] = of_pairs
-        local sums, limit = of_pairs[p.pair] or {}, t.limits[key]
-        of_pairs[p.pair] = sums
-        for i = 1, #amounts do
-            local before = sums[i] or 0.0
-            sums[i] = before + amounts[i]
-            if limit then
-                local half = limit.half[i]
-                limit.taken[i] = limit.taken[i] + math.min(sums[i], half) - math.min(before, half)
+        local of_limit, limit = used[key], t.limits[key]
+        if not of_limit then
+            of_limit = { pairs = {}, total = 0.0, waiting = {} }
+            used[key] = of_limit
+        end
+        local sums = of_limit.pairs[p.pair] or {}
+        of_limit.pairs[p.pair] = sums
+        local amount = p.rate * math.min(t.horizons[final], p.length)
+        of_limit.total = of_limit.total + amount
+        take(limit, sums, 1, p.rate)
+        take(limit, sums, final + 1, amount)
+        local waiting = of_limit.waiting
+        local latest = waiting[#waiting]
+        if latest and latest.sums == sums and latest.length == p.length then
+            latest.rate = latest.rate + p.rate
+        else
+            if #waiting >= MOST_WAITING then
+                settle(t, of_limit, limit)
+                waiting = of_limit.waiting
             end
+            waiting[#waiting + 1] = { sums = sums, rate = p.rate, length = p.length }
         end
     end
 end
 
 local function promise(t, p)
     if p.rate == 0 then return end
-    local id = table.concat({ p.at, p.pair, p.length, table.concat(p.keys, "\t") }, "\t")
+    local id = string.format("%d\t%s\t%d\t", p.at, p.pair, p.length) .. table.concat(p.keys, "\t")
     if promises[id] then
         promises[id].rate = promises[id].rate + p.rate
     else
@@ -398,38 +418,59 @@ local function renew(t)
     end
 end
 
--- A limit of the table, with half of each of its numbers, and what was let in under it: of each (account, user) at most
--- that half, so that nobody empties a budget for the others by submissions alone (--test-only cannot be told apart here:
--- job_desc has no mark of it).
+-- A limit of the table, with what was let in under it: of each (account, user) at most half of each of its numbers, so
+-- that nobody empties a budget for the others by submissions alone (--test-only cannot be told apart here: job_desc has
+-- no mark of it).
 local function limit_of_name(t, name, pool)
     local key = name .. "\t" .. pool
     local limit = t.limits[key]
     if limit then return limit end
     limit = line_of(t, "limit", name, pool)
     if not limit then error({ fault = "no limit '" .. name .. "' in pool " .. pool }, 0) end
-    limit.half, limit.taken = {}, {}
+    limit.taken, limit.least = {}, math.huge
     for i = 1, #limit do
-        limit.half[i] = math.floor(math.max(limit[i], 0) / 2)
         limit.taken[i] = 0.0
-        for _, sums in pairs(used[key] or {}) do
-            limit.taken[i] = limit.taken[i] + math.min(sums[i], limit.half[i])
+        if i > 1 then limit.least = math.min(limit.least, limit[i]) end
+    end
+    local of_limit = used[key]
+    if of_limit then
+        settle(t, of_limit)
+        for _, sums in pairs(of_limit.pairs) do
+            for i = 1, #limit do
+                limit.taken[i] = limit.taken[i] + math.min(sums[i] or 0, math.floor(math.max(limit[i], 0) / 2))
+            end
         end
     end
     t.limits[key] = limit
     return limit
 end
 
--- What is left for this pair under all limits of an account line (the ceiling first, then each horizon), and whose limit
--- each is. All of its own promises are subtracted.
-local function left_of(t, line, pool, pair)
-    local left, names = {}, {}
-    for _, name in ipairs(line.limits) do
+-- What is left of a limit at place i for this pair: all of its own promises are subtracted.
+local function left_at(limit, own, i)
+    local rest = limit[i] - limit.taken[i]
+    local amount = own and own[i]
+    if amount then rest = rest + math.min(amount, math.floor(math.max(limit[i], 0) / 2)) - amount end
+    return rest
+end
+
+-- What is left for this pair under all limits of an account line, and whose limit each is: at the ceiling (1) and at each
+-- horizon (2 ...); if the price fits everywhere for sure, at the ceiling and the last horizon alone.
+local function left_of(t, line, pool, pair, price)
+    local limits, roomy = {}, true
+    for n, name in ipairs(line.limits) do
         local limit = limit_of_name(t, name, pool)
-        local own = (used[limit.key] or {})[pair]
-        for i = 1, #limit do
-            local rest = limit[i] - limit.taken[i]
-            if own then rest = rest + math.min(own[i], limit.half[i]) - own[i] end
-            if not left[i] or rest < left[i] then left[i], names[i] = rest, limit.name end
+        local of_limit = used[limit.key]
+        roomy = roomy and price <= limit.least - (of_limit and of_limit.total or 0)
+        limits[n] = limit
+    end
+    local left, names, final = {}, {}, #t.horizons + 1
+    for n, limit in ipairs(limits) do
+        local of_limit = used[limit.key]
+        local own = of_limit and of_limit.pairs[pair]
+        if of_limit and not roomy then settle(t, of_limit, limit) end
+        for i = 1, final, roomy and final - 1 or 1 do
+            local rest = left_at(limit, own, i)
+            if n == 1 or rest < left[i] then left[i], names[i] = rest, limit.name end
         end
     end
     return left, names
@@ -550,7 +591,8 @@ local SUFFIX = { [""] = 1.0, k = 1024.0, m = 1048576.0, g = 1073741824.0 }
 -- names; nil if unreadable.
 local function gpus_in(text, types, name)
     local untyped, typed, total = 0.0, 0.0, nil
-    for item in text:gsub("%b()", ""):gmatch("[^,%s]+") do
+    if text:find("(", 1, true) then text = text:gsub("%b()", "") end
+    for item in text:gmatch("[^,%s]+") do
         local words = {}
         for word in item:gsub("^gres[:/]", ""):gmatch("[^:/=]+") do
             if word ~= "no_consume" then words[#words + 1] = word end
@@ -589,37 +631,51 @@ local function tasks_in(text)
     return count
 end
 
+local WAYS_TO_ASK = { "tres_per_job", "tres_per_node", "gres", "tres_per_task", "tres_per_socket" }
+
+-- How many GPUs (or shards) all the ways to ask come to, and whether all could be read.
+local function total_of(job, times, name, types)
+    local total, readable = 0.0, true
+    for i = 1, #WAYS_TO_ASK do
+        local text = text_of(job[WAYS_TO_ASK[i]])
+        if text then
+            local count = gpus_in(text, types, name)
+            if not count or (count > 0 and times[i] == 0) or count * times[i] > MOST then
+                readable = false
+            else
+                total = math.max(total, count * times[i])
+            end
+        end
+    end
+    return total, readable
+end
+
 -- The size of a job: nodes, GPUs (nil where only Slurm can know), their type, CPUs and memory (MiB) in all.
 local function size_of(job)
     local nodes = math.max(count_of(job.min_nodes) or 1, 1)
     local per_node_tasks = count_of(job.ntasks_per_node, NO_VAL16) or 0
     local tasks = count_of(job.num_tasks) or (per_node_tasks > 0 and per_node_tasks * nodes) or nodes
     local sockets = count_of(job.sockets_per_node, NO_VAL16) or 0
-    local types, ignored, readable = {}, {}, true
-    local function total_of(name, names)
-        local total = 0.0
-        for text, times in pairs({ tres_per_job = 1, tres_per_node = nodes, gres = nodes, tres_per_task = tasks,
-            tres_per_socket = sockets * nodes }) do
-            local count = text_of(job[text]) and gpus_in(job[text], names, name)
-            if text_of(job[text]) and (not count or (count > 0 and times == 0) or count * times > MOST) then
-                readable = false
-            else
-                total = math.max(total, (count or 0) * times)
-            end
-        end
-        return total
+    local types, ignored = {}, {}
+    local times = { 1, nodes, nodes, tasks, sockets * nodes }
+    local total, readable = total_of(job, times, "gpu", types)
+    local shards = 0.0
+    if total == 0 then
+        local also
+        shards, also = total_of(job, times, "shard", ignored)
+        readable = readable and also
     end
-    local total = total_of("gpu", types)
-    local shards = total == 0 and total_of("shard", ignored) or 0.0
     local per_gpu = (count_of(job.ntasks_per_tres, NO_VAL16) or 0) + (count_of(job.ntasks_per_gpu, NO_VAL16) or 0)
     if per_gpu > 0 and total == 0 then readable = false end
     local per_task = count_of(job.cpus_per_task, NO_VAL16) or 1
     local cpus = math.max(count_of(job.min_cpus) or 0, tasks * math.max(per_task, 1),
         nodes * (count_of(job.pn_min_cpus, NO_VAL16) or 0))
-    cpus = math.max(cpus, total * (gpus_in(text_of(job.cpus_per_tres) or "", ignored) or 0))
+    local per_device = text_of(job.cpus_per_tres)
+    if per_device then cpus = math.max(cpus, total * (gpus_in(per_device, ignored) or 0)) end
     local per_node, per_cpu = count_of(job.min_mem_per_node, MOST), count_of(job.min_mem_per_cpu, MOST)
-    local memory = math.max((per_node or 0) * nodes, (per_cpu or 0) * cpus,
-        total * (gpus_in(text_of(job.mem_per_tres) or "", ignored) or 0))
+    local memory = math.max((per_node or 0) * nodes, (per_cpu or 0) * cpus)
+    per_device = text_of(job.mem_per_tres)
+    if per_device then memory = math.max(memory, total * (gpus_in(per_device, ignored) or 0)) end
     local kind = next(types)
     if kind and next(types, kind) then kind = nil end
     return {
@@ -662,6 +718,7 @@ local function mode_for(t, account, partition)
         if other and MODES[other] < MODES[mode] then mode = other end
     end
     at_most(t.modes.account[(account or "-"):lower()])
+    if next(t.modes.partition) == nil then return mode end
     local default = t.default_partition and t.default_partition.name or "-"
     for _, name in ipairs(split(partition or default, ",")) do at_most(t.modes.partition[name]) end
     return mode
@@ -711,6 +768,7 @@ local function rate_of(t, size, shapes)
 end
 
 local function fits(t, rate, length, left)
+    if left[2] == nil then return true end -- so roomy that the horizons between were not looked at
     for i, h in ipairs(t.horizons) do
         if rate * math.min(h, length) > left[i + 1] then return false end
     end
@@ -758,13 +816,10 @@ end
 
 -- Asks the budget in every pool that the job may land on: the sentence why it is spare, or nil and what it promises.
 local function by_budget(t, j, job, contract)
-    local first, lefts, names, keys = nil, {}, {}, {}
+    local lines = {}
     for n, pool in ipairs(j.pools) do
-        local line = line_of(t, "account", j.account, pool)
-        if not line or #line.limits == 0 then return "account " .. j.account .. " has no budget here." end
-        first = first or line
-        lefts[n], names[n] = left_of(t, line, pool, j.pair)
-        for _, name in ipairs(line.limits) do keys[#keys + 1] = name .. "\t" .. pool end
+        lines[n] = line_of(t, "account", j.account, pool)
+        if not lines[n] or #lines[n].limits == 0 then return "account " .. j.account .. " has no budget here." end
     end
     local array = text_of(job.array_inx)
     local tasks = array and tasks_in(array) or 1
@@ -773,6 +828,11 @@ local function by_budget(t, j, job, contract)
             t.ahead)
     end
     local rate, length = rate_of(t, j.size, j.shapes) * tasks, price_length(t, contract, j.limit, j.stale)
+    local lefts, names, keys = {}, {}, {}
+    for n, pool in ipairs(j.pools) do
+        lefts[n], names[n] = left_of(t, lines[n], pool, j.pair, rate * math.min(length, t.cap))
+        for _, name in ipairs(lines[n].limits) do keys[#keys + 1] = name .. "\t" .. pool end
+    end
     for i, left in ipairs(lefts) do
         if rate > left[1] then
             return string.format("it asks for %s GPUs, %s may have %s more under contract at one time. It is backed before "
@@ -793,16 +853,17 @@ local function by_budget(t, j, job, contract)
         end
     end
     if not j.allowed[j.managed] then return "you may not use QOS " .. j.managed .. " in this account." end
-    local end_ = #lefts[1]
-    return nil, { keys = keys, pair = j.pair, rate = rate, length = length, left = lefts[1][end_],
-        limit = names[1][end_], factor = first.backed_factor }
+    local final = #t.horizons + 1
+    return nil, { keys = keys, pair = j.pair, rate = rate, length = length, left = lefts[1][final],
+        limit = names[1][final], factor = lines[1].backed_factor }
 end
 
 -- Everything that is known of a job of ours; nil if it is none.
 local function judged_job(t, stale, job)
     local j = { stale = stale, account = (text_of(job.account) or text_of(job.default_account) or "-"):lower() }
     j.pair = pair_of(j.account, job.user_name)
-    j.allowed = qos_of(t, j.account, job.user_name)
+    local user = line_of(t, "users", j.account, job.user_name)
+    j.allowed = user and user.qos
     -- "normal" is what Slurm gives where nobody chose (then default_qos is nil); other defaults are never overruled
     local default = text_of(job.default_qos) or "normal"
     j.managed, j.twin_meant = managed_qos(t, text_of(job.qos) or default)
@@ -875,8 +936,8 @@ local function without_table(job)
     local account = text_of(job.account) or text_of(job.default_account)
     if not t or not typed or mode_for(t, account, text_of(job.partition)) ~= "enforce" then return {} end
     local managed, twin_meant = managed_qos(t, typed)
-    local allowed = managed and qos_of(t, (account or "-"):lower(), job.user_name)
-    if not allowed or twin_meant or not allowed[t.twins[managed]] then return {} end
+    local user = managed and line_of(t, "users", (account or "-"):lower(), job.user_name)
+    if not user or twin_meant or not user.qos[t.twins[managed]] then return {} end
     return { qos = t.twins[managed], site_factor = t.spare_base,
         message = "spare until the budget controller decides: its table cannot be read just now." }
 end
@@ -985,7 +1046,8 @@ local function modify(job, rec, uid)
     end
     local twin = t.twins[(managed_qos(t, text_of(rec.qos)))]
     local pending = (tonumber(rec.job_state) or 0) % 256 == 0
-    if to_spare and pending and (qos_of(t, tostring(rec.account or "-"):lower(), rec.user_name) or {})[twin] then
+    local user = to_spare and pending and line_of(t, "users", tostring(rec.account or "-"):lower(), rec.user_name)
+    if user and user.qos[twin] then
         say("sbudget: changed; the job is spare until the budget controller has judged it again.")
         job.qos = twin
         -- Some releases replace the time limit when the QOS changes, unless the update has one.
@@ -1021,7 +1083,15 @@ function sbudget_table_fault()
     local ok, fault = pcall(function()
         local t = parse(text or "")
         for kind, known in pairs(t.blocks) do
-            for name, at in pairs(known) do known[name] = read_block(t, kind, name, at) end
+            for name, at in pairs(known) do
+                local lines = {}
+                for line in text_in(t, at):sub(2):gmatch("([^\n]*)\n") do
+                    local key, read = read_in(t, kind, name, line)
+                    new(lines, key)
+                    lines[key] = read
+                end
+                known[name] = lines
+            end
         end
         for _, lines in pairs(t.blocks.account) do
             for pool, line in pairs(lines) do

@@ -160,7 +160,7 @@ def check(plugin: Plugin, submission: Submission, expected: Decision) -> None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(first=tables(), second=tables(), submitted=st.lists(submissions(), min_size=1, max_size=6))
+@given(first=tables(), second=tables(), submitted=st.lists(submissions(), min_size=1, max_size=12))
 def test_the_plugin_decides_as_its_reference(
     plugin: Plugin, first: Any, second: Any, submitted: list[Submission]
 ) -> None:
