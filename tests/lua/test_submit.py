@@ -375,7 +375,7 @@ def test_siblings_cannot_each_use_up_what_their_parent_has_left(plugin: Plugin) 
 
 
 def test_ten_thousand_submissions_in_one_second_are_never_all_backed(plugin: Plugin) -> None:
-    """lab has 100 GPU-h left in 4 h, a contract is 4. alice has 25 in all, whichever account she names; of what another
+    """lab has 100 GPU-h left in 4 h, a contract is 4. alice gets 25, whatever account she names; of what another
     pair took at most half is subtracted, so bob finds 50 of them, less his own."""
     alice = [outcome(plugin, account=("pa", "pc")[i % 2], **hours(1, 4))[0][0] for i in range(1000)]
     assert alice.count("backed") == 25
