@@ -19,7 +19,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyslurm_budget import values
-from pyslurm_budget.config_keys import BY_PATH, FIXED, FRACTIONS, FREE_SECTIONS, KEYS, MODES, SECTIONS, TIMES, mode
+from pyslurm_budget.config_keys import (
+    BY_PATH,
+    FIXED,
+    FRACTIONS,
+    FREE_SECTIONS,
+    KEYS,
+    MODES,
+    SECTIONS,
+    TIMES,
+    ledger_url,
+    mode,
+)
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.modes import Modes
 from pyslurm_budget.domain.policy import ClassMap, Policy, PoolRule
@@ -102,7 +113,10 @@ def load_config(given: str | Path | None = None, environ: Mapping[str, str] | No
         )
     config = read_config(_text(path), path)
     url = environ.get(LEDGER_VARIABLE)
-    return replace(config, ledger_url=url) if url else config
+    try:
+        return replace(config, ledger_url=ledger_url(url)) if url else config
+    except ValueError as wrong:
+        raise ConfigError(f"${LEDGER_VARIABLE}: {wrong}") from None
 
 
 def _text(path: Path) -> str:

@@ -33,6 +33,18 @@ def mode(value: object) -> Mode:
         raise ValueError(f"found {values.shown(value)}; accepted are {', '.join(Mode)}") from None
 
 
+def ledger_url(value: object) -> str:
+    """A URL; SQLite's has a path: a ledger in memory would be lost at the end of each command."""
+    url = values.text(value)
+    scheme, _, rest = url.partition("://")
+    path = rest.partition("?")[0].lstrip("/")
+    if scheme.partition("+")[0] == "sqlite" and path in ("", ":memory:"):
+        raise ValueError(
+            f'found {url!r}, which is lost when a command ends; write a path: "sqlite:////path/ledger.sqlite"'
+        )
+    return url
+
+
 def _largest(value: object) -> bool:
     if value not in ("largest", "gpu"):
         raise ValueError(f'found {values.shown(value)}; accepted are "largest" and "gpu"')
@@ -93,7 +105,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "ledger.url",
         "ledger_url",
-        values.text,
+        ledger_url,
         "SQLAlchemy URL of the ledger: sqlite, mysql+pymysql or postgresql+psycopg",
     ),
     Key("ledger.lease", "lease_seconds", _positive, "how long a controller that fell silent keeps others out"),

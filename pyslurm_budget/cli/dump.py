@@ -55,6 +55,8 @@ def lines(summary: Summary, counts: DumpCounts) -> Iterator[str]:
     if counts.kept or counts.twice:
         yield f"{counts.kept:,} runs are known better in the ledger, {counts.twice:,} rows came twice"
     yield f"{counts.never_started:,} never started and {counts.without_gpus:,} held no GPUs: nothing to charge"
+    if counts.archived:
+        yield f"{counts.archived:,} runs are of months that were archived and deleted: left out"
     if counts.unknown_gpus:
         yield f"{counts.unknown_gpus:,} runs asked for GPUs but their accounting has none: unknown, not 0"
     if counts.without_budget:

@@ -237,6 +237,8 @@ def _meta(config: Config, ask: Ask, known: Known) -> dict[str, Any]:
         "timezone": ask.zone.name,
         "accounts": list(ask.accounts),
         "users": list(ask.users),
+        "archived_until": known.archived,
+        "archived_runs": known.left_out(ask.start),
     }
 
 
@@ -251,13 +253,13 @@ def _talk(ask: Ask, known: Known, *, empty: bool) -> None:
     if empty:
         last = "now" if known.last is None else clock.full(known.last)
         whom = " of these accounts and users" if ask.accounts or ask.users else ""
-        span = (
-            f"its runs are from {clock.full(known.first)} to {last}" if known.last != 0 else "it has no runs at all"
-        )
+        span = "it has no runs at all" if known.empty else f"its runs are from {clock.full(known.first)} to {last}"
         talk(f"sbudget: the ledger has no run{whom} that held GPUs then; {span}")
     if known.archived is not None and ask.start < known.archived:
         end = clock.full(known.archived)
-        talk(f"sbudget: runs that ended before {end} were archived and deleted; they are not in these numbers")
+        count = known.left_out(ask.start)
+        runs = f"{count:,} runs" if count else "runs"
+        talk(f"sbudget: {runs} that ended before {end} were archived and deleted; they are not in these numbers")
     if not known.saved and known.as_of is not None and known.as_of < min(ask.end, ask.now) - STALE:
         read = f"accounting was read last at {clock.full(known.as_of)}"
         talk(f"sbudget: {read}; later runs are missing, and what ran then counts as running on")

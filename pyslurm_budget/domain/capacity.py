@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.model import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
     from pyslurm_budget.domain.budget import BudgetTree
 
@@ -22,13 +22,11 @@ Interval = tuple[int, int]
 Era = tuple[int, int]
 """A moment of a time without changes of shares, and GPU-seconds."""
 
-# A node in one of these states (flags) is out. Power saving is not in the list: the GPUs are there when wanted.
-OUT = frozenset(
-    {"DOWN", "ERROR", "FUTURE", "UNKNOWN", "FAIL", "FAILING", "INVAL", "INVALID_REG"}
-    | {"DRAIN", "DRAINED", "DRAINING", "NOT_RESPONDING"}
-)
+# Slurm's words for the states of nodes (base states and flags), and the marks that it puts behind them.
+DOWN = frozenset({"DOWN", "ERROR", "FUTURE", "UNKNOWN", "FAIL", "FAILING", "INVAL", "INVALID_REG", "NOT_RESPONDING"})
+DRAINS = frozenset({"DRAIN", "DRAINED", "DRAINING"})
 SLEEPS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
-_MARKS = "*~#!%$@^-"
+MARKS = "*~#!%$@^-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +61,16 @@ class PoolCapacity:
         return sum(amount for _, _, amount in self.hours)
 
 
+def is_down(flags: Set[str]) -> bool:
+    """Whether a node with these states, without marks, can do no work. One that sleeps can, though it does not
+    answer: its GPUs are there when wanted."""
+    return bool(flags & (DOWN - {"NOT_RESPONDING"} if flags & SLEEPS else DOWN))
+
+
 def is_out(state: str) -> bool:
-    """Whether a node of this state (``DOWN*+DRAIN``, ``IDLE~``) was out of service. A node that sleeps is not, though
-    it does not answer."""
-    flags = {word.rstrip(_MARKS) for word in state.upper().split("+")}
-    if flags & SLEEPS:
-        flags.discard("NOT_RESPONDING")
-    return bool(flags & OUT)
+    """Whether a node of this state (``DOWN*+DRAIN``, ``IDLE~``) was out of service: down, or drained."""
+    flags = {word.rstrip(MARKS) for word in state.upper().split("+")}
+    return is_down(flags) or bool(flags & DRAINS)
 
 
 def hours_of(begin: int, end: int, hour: int) -> Iterator[tuple[int, int]]:

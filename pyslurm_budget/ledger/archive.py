@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, select
@@ -11,7 +12,7 @@ from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.decisions import OPEN
 from pyslurm_budget.ledger.rows import digest_of_runs
 from pyslurm_budget.ledger.runs import Facts
-from pyslurm_budget.service.archive import ARCHIVED
+from pyslurm_budget.service.archive import ARCHIVED, ARCHIVED_RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,4 +91,6 @@ class Archives(Facts):
             mine = (c.cluster == self._cluster, c.end >= begin, c.end < end)
             gone = connection.execute(delete(tables.run).where(*mine)).rowcount
             self._put(connection, ARCHIVED, str(max(end, self._archived(connection) or end)))
+            months = [*json.loads(self._get(connection, ARCHIVED_RUNS) or "[]"), [begin, end, gone]]
+            self._put(connection, ARCHIVED_RUNS, json.dumps(months))
         return gone

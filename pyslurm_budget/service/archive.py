@@ -7,6 +7,7 @@ that reports must know, before the window of the budgets, and before anything th
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -26,6 +27,8 @@ Row = dict[str, Any]
 DAY = 24 * 3600
 # Name of the ledger's value: runs that ended before this moment are in archived files alone.
 ARCHIVED = "archived-until"
+# The same: [begin, end, number of deleted runs] of each month that was deleted, as JSON.
+ARCHIVED_RUNS = "archived-runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,11 @@ class Archive:
 
 def _as_it_is(run: Row) -> Row:
     return run
+
+
+def deleted_since(text: str | None, start: int) -> int:
+    """How many runs were deleted of the months that end after ``start``; ``text`` is what the ledger has of it."""
+    return sum(count for _, end, count in json.loads(text or "[]") if end > start)
 
 
 def month_of(zone: Zone, when: int) -> Month:

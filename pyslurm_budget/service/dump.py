@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.model import Controller, Snapshot, WorkClass
 from pyslurm_budget.domain.pool import PoolMap
+from pyslurm_budget.service.archive import ARCHIVED
 from pyslurm_budget.service.facts import FactMaker
 from pyslurm_budget.service.ports import SyncState
 
@@ -31,9 +32,10 @@ _RUNNING = frozenset({"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOP
 
 @dataclass
 class DumpCounts:
-    """What became of the rows: every one is in exactly one of the first five.
+    """What became of the rows: every one is in exactly one of the first six.
 
-    ``loaded`` are runs that are in the ledger now; ``twice`` are rows whose run came already in this dump. Of
+    ``loaded`` are runs that are in the ledger now; ``twice`` are rows whose run came already in this dump;
+    ``archived`` are runs whose month was archived and deleted. Of
     the loaded ones ``unknown_gpus`` asked for GPUs that nobody accounted, and ``without_budget`` are of an account
     that has no budget of its own. ``changed`` counts rows of the ledger that are new or different.
     """
@@ -43,6 +45,7 @@ class DumpCounts:
     twice: int = 0
     never_started: int = 0
     without_gpus: int = 0
+    archived: int = 0
     changed: int = 0
     unknown_gpus: int = 0
     without_budget: int = 0
@@ -62,7 +65,10 @@ def load_dump(accounting: Accounting, ledger: Ledger, policy: Policy, now: int) 
     records = accounting.runs(0, _EVER)
     while batch := list(islice(records, BATCH)):
         facts = _facts(batch, maker, counts)
-        counts.changed += ledger.save_runs(facts.values(), state, lambda before, fact: _news(before, fact, counts))
+        gone = int(ledger.get(ARCHIVED) or 0)
+        counts.changed += ledger.save_runs(
+            facts.values(), state, lambda before, fact, gone=gone: _news(before, fact, counts, gone)
+        )
     return counts
 
 
@@ -93,8 +99,12 @@ def _knows(fact: RunFacts) -> tuple[bool, int]:
     return fact.state not in _RUNNING, (_EVER if fact.end is None else fact.end) - (fact.start or 0)
 
 
-def _news(before: RunFacts | None, fact: RunFacts, counts: DumpCounts) -> RunFacts | None:
-    """What is new in the fact; of a run that the ledger knows only its times and state can be. ``None``: nothing."""
+def _news(before: RunFacts | None, fact: RunFacts, counts: DumpCounts, gone: int) -> RunFacts | None:
+    """What is new in the fact, ``None`` for nothing. Runs that are not known and ended before ``gone`` were archived
+    and deleted."""
+    if before is None and fact.end is not None and fact.end < gone:
+        counts.archived += 1
+        return None
     if before is not None and _is_older(fact, before):
         counts.kept += 1
         return None
@@ -114,7 +124,13 @@ def _is_older(fact: RunFacts, before: RunFacts) -> bool:
 
 
 def _brought_up(before: RunFacts, fact: RunFacts) -> RunFacts:
-    """The run as the ledger has it, with what the dump says of how it ended."""
+    """The run as the ledger has it, with what the dump says of how it ended, and of its GPUs, if that is something
+    else. Its pool stays, and a rate that was more than that of its GPUs: that came from its nodes."""
+    if fact.gpus and before.gpus is not None and fact.gpus != before.gpus:
+        by_nodes = before.rate * fact.gpus > fact.rate * before.gpus
+        rate = max(before.rate, fact.rate) if by_nodes else fact.rate
+        kind = fact.gpu_type or before.gpu_type
+        before = replace(before, gpus=fact.gpus, rate=rate, gpu_type=kind, parts=fact.parts)
     return replace(
         before,
         state=fact.state,

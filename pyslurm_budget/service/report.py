@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget import values
 from pyslurm_budget.errors import StaleDataError, UsageError
-from pyslurm_budget.service.archive import ARCHIVED
+from pyslurm_budget.service.archive import ARCHIVED, ARCHIVED_RUNS, deleted_since
 from pyslurm_budget.service.usage import GROUPS, UsageQuery, UsageSum
 
 if TYPE_CHECKING:
@@ -45,13 +45,24 @@ class Ask:
 class Known:
     """What the ledger knows: from its first start to ``last`` (``None`` while runs are open). ``as_of`` is when
     accounting was read last, ``None`` where nobody said so; ``saved``: only saved accounting was ever read.
-    ``archived``: runs that ended before this moment were archived and deleted."""
+    ``archived``: runs that ended before this moment were archived and deleted, and ``deleted`` says of each month how
+    many (see :func:`pyslurm_budget.service.archive.deleted_since`)."""
 
     first: int
     last: int | None
     as_of: int | None
     saved: bool
     archived: int | None = None
+    deleted: str | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Accounting was read, and no run in it held GPUs."""
+        return self.last == 0
+
+    def left_out(self, start: int) -> int:
+        """How many runs may be missing in a period from ``start`` on, as their month was archived and deleted."""
+        return deleted_since(self.deleted, start)
 
     def until(self, now: int) -> int:
         """How long runs without an end count."""
@@ -62,17 +73,24 @@ def known(ledger: Ledger) -> Known:
     """What the ledger knows; raises StaleDataError if that is nothing, which is not the same as no usage."""
     state, span = ledger.sync_state(), ledger.usage_span()
     saved = state is None or not state.complete
-    if span is None and saved:
+    if span is None and state is None:
         raise StaleDataError("the ledger has no accounting yet; run `sbudget sync`, or `sbudget sync --dump FILE`")
     first, last = span or (0, 0)
     archived = ledger.get(ARCHIVED)
-    return Known(first, last, state.as_of if state else None, saved, int(archived) if archived else None)
+    return Known(
+        first,
+        last,
+        state.as_of if state else None,
+        saved,
+        int(archived) if archived else None,
+        ledger.get(ARCHIVED_RUNS),
+    )
 
 
 def usual_period(known: Known, now: int, window: int) -> tuple[int, int]:
     """The window up to now; all that there is, if that is saved accounting older than the window."""
     last = known.until(now) if known.last is None else known.last
-    if known.saved and last <= now - window:
+    if known.saved and not known.empty and last <= now - window:
         return known.first, last
     return now - window, now
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeVar
 
+from pyslurm_budget.domain.capacity import DRAINS, MARKS, is_down
 from pyslurm_budget.domain.model import Node, Partition, Reservation
 from pyslurm_budget.domain.times import parse_limit
 from pyslurm_budget.errors import SlurmOutputError
@@ -25,11 +26,7 @@ _REASON = re.compile(
 _BASE_STATES = frozenset(
     {"IDLE", "MIXED", "ALLOCATED", "DOWN", "ERROR", "FUTURE", "UNKNOWN", "DRAINED", "DRAINING", "FAIL", "FAILING"}
 )
-_SUFFIXES = "*~#!%$@^-"
-_OUT = frozenset({"DOWN", "ERROR", "FUTURE", "UNKNOWN", "FAIL", "FAILING", "INVAL", "INVALID_REG", "NOT_RESPONDING"})
-_DRAIN = frozenset({"DRAIN", "DRAINED", "DRAINING"})
 _SET_ASIDE = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
-_POWERED = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
 
 
 def nodes_of(text: str) -> tuple[Node, ...]:
@@ -86,8 +83,8 @@ def _node(fields: Mapping[str, str], record: str) -> Node:
         gpus_used=gpus_used,
         cpus_used=int(fields["CPUAlloc"]),
         memory_used_mb=int(fields["AllocMem"]),
-        up=not flags & _OUT or (not flags & (_OUT - {"NOT_RESPONDING"}) and bool(flags & _POWERED)),
-        draining=bool(flags & _DRAIN),
+        up=not is_down(flags),
+        draining=bool(flags & DRAINS),
         reserved=bool(flags & _SET_ASIDE),
         reason=reason["reason"].strip() if reason else "",
         reason_since=epoch(reason["when"]) if reason and reason["when"] else None,
@@ -102,8 +99,8 @@ def _flags(state: str) -> frozenset[str]:
     POWERED_DOWN, which counts as in service (design 4.1).
     """
     base, *flags = state.split("+")
-    found = {word.rstrip(_SUFFIXES) for word in (base, *flags)}
-    if base.rstrip(_SUFFIXES) not in _BASE_STATES:
+    found = {word.rstrip(MARKS) for word in (base, *flags)}
+    if base.rstrip(MARKS) not in _BASE_STATES:
         raise ValueError(f"State={state}")
     if "*" in state:
         found.add("NOT_RESPONDING")

@@ -174,8 +174,13 @@ def test_reports_say_that_runs_are_in_files_only(config: Path) -> None:
     assert "archive" not in sbudget(*words).err
     into(config, "--delete")
     said = sbudget(*words)
-    assert "runs that ended before 2025-11-01 00:00 CET were archived and deleted" in said.err
+    assert "sbudget: 2 runs that ended before 2025-11-01 00:00 CET were archived and deleted" in said.err
+    assert json.loads(sbudget(*words, "--json").out)["meta"]["archived_runs"] == 2
     assert "archive" not in sbudget(*words[:4], "-S", "2025-11-01", "-E", "2026-12-01").err
+    into(config, "--delete", "--keep", "1")
+    assert "sbudget: 3 runs that ended before" in sbudget(*words).err
+    said = sbudget("--config", config, "sync", "--dump", config.parent / "saved.txt")
+    assert "sbudget: 3 runs are of months that were archived and deleted: left out" in said.err
 
 
 def test_the_examples_of_the_guide(config: Path) -> None:

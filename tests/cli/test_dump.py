@@ -59,6 +59,14 @@ def test_a_dump_from_stdin(config: Path, ledger: SqlLedger, monkeypatch: pytest.
     assert len(ledger.runs_between(0, 1 << 40)) == 1
 
 
+def test_a_file_without_gpus_was_read_all_the_same(config: Path) -> None:
+    said = sync(config, HEADER + ENDED.replace("gres/gpu=2", "cpu=2"))
+    assert "1 held no GPUs" in said.err
+    said = sbudget("--config", config, "report", "usage")
+    assert said.status == 0
+    assert "that held GPUs then; it has no runs at all" in said.err
+
+
 def test_runs_that_still_ran_ask_for_a_time(config: Path) -> None:
     assert "1 runs still ran" in sync(config, HEADER + RUNNING).err
 

@@ -119,6 +119,8 @@ def test_what_the_json_says_of_itself(config: Path) -> None:
         "timezone": "UTC",
         "accounts": [],
         "users": ["dan", "bob"],
+        "archived_until": None,
+        "archived_runs": 0,
         "by": ["qos"],
     }
 

@@ -204,6 +204,22 @@ def test_the_ledger_url_of_the_environment_wins(tmp_path: Path) -> None:
     assert load_config(file, {"SBUDGET_LEDGER_URL": "sqlite:///b"}).ledger_url == "sqlite:///b"
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite+pysqlite://", "sqlite://?timeout=5"),
+        "sqlite:////:memory:",
+    ],
+)
+def test_a_ledger_in_memory_would_be_lost(tmp_path: Path, url: str) -> None:
+    with pytest.raises(ConfigError, match=r"ledger\.url: found .*is lost when a command ends; write a path"):
+        read(f"[ledger]\nurl = '{url}'")
+    file = tmp_path / "c.toml"
+    file.write_text("")
+    with pytest.raises(ConfigError, match=r"\$SBUDGET_LEDGER_URL: found .*is lost when a command ends"):
+        load_config(file, {"SBUDGET_LEDGER_URL": url})
+
+
 def test_relative_paths_are_beside_the_file() -> None:
     config = read("state_dir = 'here'\nkill_switch = 'stop'")
     assert config.kill_switch == Path("/etc/sbudget/stop")

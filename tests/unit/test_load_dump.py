@@ -110,6 +110,33 @@ def test_what_the_cluster_itself_told_is_kept(ledger: SqlLedger) -> None:
     assert ledger.sync_state() == state
 
 
+def test_other_gpus_in_a_later_dump_are_taken(ledger: SqlLedger) -> None:
+    load(ledger, row(tres="gres/gpu=2,gres/gpu:a100=2"))
+    assert load(ledger, row(tres="gres/gpu=3,gres/gpu:a100=3")).changed == 1
+    run = runs(ledger)[5]
+    assert (run.gpus, run.rate, run.pool, run.gpu_type) == (3, 3000, "a100", "a100")
+    assert load(ledger, row(tres="gres/gpu=3")).changed == 0
+    load(ledger, row(tres="gres/gpu=1"))
+    assert (runs(ledger)[5].gpus, runs(ledger)[5].rate, runs(ledger)[5].pool) == (1, 1000, "a100")
+    mixed = "gres/gpu=4,gres/gpu:a100=1,gres/gpu:h100=3"
+    load(ledger, row(tres=mixed))
+    assert [(part.flavor, part.gpus, part.rate) for part in runs(ledger)[5].parts] == [
+        ("a100", 1, 1000),
+        ("h100", 3, 3000),
+    ]
+    assert ledger.verify_usage()[1] == ()
+
+
+def test_a_rate_that_came_from_the_nodes_stays(ledger: SqlLedger) -> None:
+    """8 GPUs for the memory of the node; then one of its GPUs was taken away in accounting, or all were given."""
+    live = made.run(T - 5, T, T + 60, "COMPLETED", key=RunKey(5, T - 5), rate=8000, gpus=2, nodes=("n1",))
+    ledger.save_runs([live], SyncState(watermark=T + 10, as_of=T + 10, complete=True))
+    load(ledger, row(tres="gres/gpu=1"))
+    assert (runs(ledger)[5].gpus, runs(ledger)[5].rate, runs(ledger)[5].pool) == (1, 8000, live.pool)
+    load(ledger, row(tres="gres/gpu=9"))
+    assert (runs(ledger)[5].gpus, runs(ledger)[5].rate) == (9, 9000)
+
+
 def test_runs_of_other_times_in_one_batch_are_known_too(ledger: SqlLedger) -> None:
     far = f"6|6|lab|alice|normal|RUNNING|{T + 900_000}|{T + 900_000}|Unknown|50|gres/gpu=1|\n"
     early = row(state="RUNNING", end="Unknown")

@@ -95,6 +95,13 @@ def test_what_a_ledger_of_saved_accounting_knows(ledger: SqlLedger) -> None:
     assert report.known(ledger).until(MONDAY + 99) == MONDAY + 99
 
 
+def test_saved_accounting_in_which_no_run_held_gpus_is_known(ledger: SqlLedger) -> None:
+    ledger.save_runs([], SyncState(0, MONDAY, complete=False))
+    known = report.known(ledger)
+    assert (known.empty, known.saved) == (True, True)
+    assert report.usual_period(known, MONDAY + DAY, DAY) == (MONDAY, MONDAY + DAY)
+
+
 def test_a_cluster_without_runs_is_no_failure(ledger: SqlLedger) -> None:
     ledger.save_runs([], SyncState(MONDAY, MONDAY, complete=True))
     known = report.known(ledger)
