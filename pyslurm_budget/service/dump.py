@@ -8,6 +8,7 @@ it was read from the cluster itself, is kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -66,9 +67,7 @@ def load_dump(accounting: Accounting, ledger: Ledger, policy: Policy, now: int) 
     while batch := list(islice(records, BATCH)):
         facts = _facts(batch, maker, counts)
         gone = int(ledger.get(ARCHIVED) or 0)
-        counts.changed += ledger.save_runs(
-            facts.values(), state, lambda before, fact, gone=gone: _news(before, fact, counts, gone)
-        )
+        counts.changed += ledger.save_runs(facts.values(), state, partial(_news, counts, gone))
     return counts
 
 
@@ -99,7 +98,7 @@ def _knows(fact: RunFacts) -> tuple[bool, int]:
     return fact.state not in _RUNNING, (_EVER if fact.end is None else fact.end) - (fact.start or 0)
 
 
-def _news(before: RunFacts | None, fact: RunFacts, counts: DumpCounts, gone: int) -> RunFacts | None:
+def _news(counts: DumpCounts, gone: int, before: RunFacts | None, fact: RunFacts) -> RunFacts | None:
     """What is new in the fact, ``None`` for nothing. Runs that are not known and ended before ``gone`` were archived
     and deleted."""
     if before is None and fact.end is not None and fact.end < gone:
