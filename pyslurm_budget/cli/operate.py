@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyslurm_budget.config import Config
-    from pyslurm_budget.service.reconcile import CycleResult
+    from pyslurm_budget.service.reconcile import CycleResult, Reconciler
 
 
 @click.command(short_help="Read Slurm's accounting, or saved accounting, into the ledger.")
@@ -68,8 +68,18 @@ def reconcile(context: Context, apply: bool, every: int | None, cycles: int | No
             cycle()
         else:
             _loop(cycle, every, cycles)
+            if apply:
+                _retire(reconciler)
     finally:
         reconciler.close()
+
+
+def _retire(reconciler: Reconciler) -> None:
+    """A failure changes nothing about the end: the next service's first cycle takes back what is left."""
+    try:
+        reconciler.retire()
+    except SbudgetError as failure:
+        talk(f"sbudget: {failure}")
 
 
 def _told(result: CycleResult, config: Config, *, as_json: bool) -> str:

@@ -84,6 +84,7 @@ class SimulatedSite:
     def stop(self) -> None:
         """Stop the controller as systemd would; it gives its lease back."""
         if self.controller is not None:
+            self.controller.retire()
             self.controller.close()
         self.controller = None
 

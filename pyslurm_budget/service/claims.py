@@ -69,6 +69,13 @@ class ClaimEngine:
 
     # --- the sweep
 
+    def withdraw(self, now: int) -> None:
+        """Take back every claim, that of a job whose room is being made too: nobody will look after it."""
+        jobs = self._live.jobs()
+        late = [i.action.until or now for i in self._ledger.open_intents() if i.action.kind is ActionKind.CLAIM]
+        if late or any(job.qos == self._policy.classes.claim for job in jobs):
+            self.sweep(jobs, max([now, *late]))
+
     def sweep(self, jobs: Sequence[Job], now: int) -> bool:
         """See the port. Raises what concerns all of Slurm; what it refuses for one job is left to the next cycle."""
         open_intents = self._ledger.open_intents()

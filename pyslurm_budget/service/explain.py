@@ -143,18 +143,25 @@ def _admission(admissions: Iterable[Admission], refs: Iterable[str], job: Job | 
 def _events(
     runs: tuple[RunStory, ...], intents: Iterable[Intent], entries: Iterable[Entry], job: Job | None, now: int
 ) -> list[Event]:
+    intents = tuple(intents)
     ours = _actions(intents)
     events = list(ours)
     first = runs[0].run if runs else None
     if first is not None:
-        events.append(Event(first.key.submit, Reason("submitted", {"qos": first.qos})))
+        events.append(Event(first.key.submit, Reason("submitted", {"qos": _own_qos(first.qos, intents)})))
     elif job is not None:
-        events.append(Event(job.key.submit, Reason("submitted", {"qos": job.qos})))
+        events.append(Event(job.key.submit, Reason("submitted", {"qos": _own_qos(job.qos, intents)})))
     stopped = [e.at for e in ours if e.state in _CARRIED_OUT and e.kind is not None and e.kind.is_requeue]
     for told in runs:
         events.extend(_of_run(told, stopped, now))
     events.extend(_booked(entry) for entry in entries)
     return sorted(events, key=lambda event: event.at)
+
+
+def _own_qos(qos: str, intents: Iterable[Intent]) -> str:
+    """The QOS that the job itself asked for, where the present one was given to it for a claim."""
+    claims = (i.action for i in intents if i.action.kind is ActionKind.CLAIM and i.action.qos == qos)
+    return next((action.expect_qos for action in claims), qos)
 
 
 def _booked(entry: Entry) -> Event:

@@ -124,6 +124,11 @@ class Reconciler:
         """Give the lease back, so that the next controller need not wait until it expires."""
         self._ports.ledger.drop_lease(self._settings.holder)
 
+    def retire(self) -> None:
+        """Before a service that applied plans ends: take back what only a next cycle would have looked after."""
+        if self._settings.mode is Mode.ENFORCE:
+            self._claims().withdraw(self._ports.host_clock())
+
     def sync(self) -> int:
         """Read accounting into the ledger and no more; returns how many rows changed."""
         ports = self._ports

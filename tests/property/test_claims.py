@@ -236,3 +236,20 @@ def test_a_run_that_its_owner_opens_is_closed_again(way: str) -> None:
         assert exposed(site) == ["1"]
         site.cycle()
         assert exposed(site) == []
+
+
+def test_a_service_that_stops_takes_the_claim_back_that_only_waits() -> None:
+    with full_house() as site:
+        for node in site.cluster.snapshot().nodes:  # what is stopped there does not end
+            site.cluster.hang_node(node.name, hangs=True)
+        job = beneficiary(site)
+        for _ in range(30):
+            site.run_for(2)
+            if claiming(site):
+                break
+        assert claiming(site) == [job]
+        assert waited_for(site) == {job}
+        site.stop()
+        assert claiming(site) == exposed(site) == []
+        (claim,) = site.ledger.intents(kinds=[ActionKind.CLAIM])
+        assert claim.state == "failed"

@@ -449,6 +449,57 @@ def test_the_margin_is_the_sites() -> None:
     assert stopped(plan(uses=[use("blue", 336 * HOUR), use("blue", 1)], policy=policy)) == {"1": ["101"]}
 
 
+CLAIMS = replace(FREE, engine="claim")
+
+
+def takings(of: Situation) -> list[tuple[str, list[str], list[str]]]:
+    """Of each taking the job, the runs of our own placement, and the others."""
+    found = evaluate(of).plan.takings
+    return [(t.job.ref, [a.ref for a in t.first], [a.ref for a in t.others]) for t in found]
+
+
+def test_with_claims_slurm_may_take_others_too_the_dearest_last() -> None:
+    long, short = running(102, held("n2", 8)), running(103, held("n3", 8))
+    runs = [FULL, live(long, start=NOW - 2 * HOUR - 30 * MINUTE), live(short, start=NOW - 2 * HOUR - 10 * MINUTE)]
+    of = plan(runs=runs, on=nodes(3), policy=CLAIMS)
+    ((job, first, others),) = takings(of)
+    assert (job, len(first)) == ("1", 1)
+    assert [*first, *others] == sorted(
+        [r.job.ref for r in runs], key=lambda ref: next(r.loss(NOW, HOUR) for r in runs if r.job.ref == ref)
+    )
+    assert takings(plan(runs=runs, on=nodes(3)))[0][2] == [], "the requeue engine stops what was judged to fit"
+
+
+def test_with_claims_slurm_judges_what_we_cannot() -> None:
+    asks = request(1, special="features")
+    waiting = [pending(1, request=asks), pending(2, 8)]
+    assert takings(plan(waiting, policy=CLAIMS))[0] == ("1", [], ["101"])
+    assert takings(plan([replace(waiting[0], reason="Priority")], policy=CLAIMS)) == []
+    assert takings(plan([replace(waiting[0], het=True)], policy=CLAIMS)) == []
+
+
+@pytest.mark.parametrize(("ago", "served"), [(9 * MINUTE, False), (11 * MINUTE, True)])
+def test_a_job_for_which_slurm_found_no_place_waits_before_it_tries_again(ago: int, *, served: bool) -> None:
+    of = plan([pending(1, 8, submit=NOW - HOUR)], policy=CLAIMS, tried=(("1", NOW - ago), ("7", NOW - 5)))
+    assert bool(takings(of)) is served
+    twice = plan([pending(1, 8, submit=NOW - HOUR)], policy=CLAIMS, tried=(("1", NOW - 1900), ("1", NOW - ago)))
+    assert takings(twice) == [], "twice as long after the second time"
+
+
+def test_nobody_claims_while_a_run_inside_its_contract_stands_open() -> None:
+    young = running(102, held("n2", 8), priority=1000)
+    of = plan(runs=[FULL, live(young, protected_until=NOW + 60)], on=nodes(2), policy=CLAIMS)
+    assert takings(of) == []
+    assert notes(of)["102"] == "stands-open"
+    closed = live(replace(young, priority=2_000_000), protected_until=NOW + 60)
+    assert takings(plan(runs=[FULL, closed], on=nodes(2), policy=CLAIMS)) != []
+
+
+def test_a_job_that_claims_keeps_its_rank_and_its_qos() -> None:
+    of = plan([pending(1, 8, qos="claim", priority=3_000_000)], policy=CLAIMS)
+    assert [a.ref for a in evaluate(of).plan.actions if a.expect_state is JobState.PENDING] == []
+
+
 def test_no_more_is_planned_than_a_cycle_carries_out() -> None:
     """Looking for victims for a thousand jobs takes a minute; and one that needs more than an hour's holds up
     nobody."""
