@@ -11,6 +11,7 @@ import pytest
 
 from pyslurm_budget.domain.claim import EXEMPT
 from pyslurm_budget.domain.plan import ActionKind
+from pyslurm_budget.service.ports import NEVER_OPENED
 from tests.cluster.devcluster import PORT, SCRIPT, claim_settings, closing_cluster, folder, slurm_release
 from tests.cluster.site import Site, ledger_of
 
@@ -60,8 +61,10 @@ def site(installed: Site, tmp_path: Path) -> Site:
 
 
 def full_house(site: Site, contract: str = "2s") -> tuple[list[str], str]:
-    """Four nodes of nlp's work past its contract, and vision's job that waits for one of them."""
-    runs = [site.submit("nlp", 4, contract=contract) for _ in range(4)]
+    """Four nodes of nlp's work past its contract, and vision's job that waits for one of them. The runs are stubborn:
+    they end KillWait after they were told to, so that every state of a round is met."""
+    stubborn = "trap '' TERM; while :; do sleep 1; done"
+    runs = [site.submit("nlp", 4, contract=contract, run=stubborn) for _ in range(4)]
     for job in runs:
         site.wait(job, "RUNNING")
     site.sbudget("reconcile", "--apply")
@@ -89,7 +92,7 @@ def stopped(site: Site) -> list[str]:
 def allowed(site: Site) -> set[str]:
     """Runs that were written down before they were opened."""
     with ledger_of(site) as ledger:
-        return {i.action.ref for i in ledger.intents(kinds=[ActionKind.DISPLACE]) if i.state != "skipped"}
+        return {i.action.ref for i in ledger.intents(kinds=[ActionKind.DISPLACE]) if i.outcome != NEVER_OPENED}
 
 
 def served(site: Site, waits: str) -> None:
