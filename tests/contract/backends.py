@@ -42,7 +42,8 @@ class Backend(Protocol):
     """The three ports of one cluster, and what users, operators and time do to it.
 
     ``patience`` is how many seconds anything may take that should happen soon: a pass, KillWait, an epilog, a row on
-    its way to slurmdbd; ``requeue_delay`` comes on top where a job is to start again.
+    its way to slurmdbd; ``requeue_delay`` comes on top where a job is to start again. ``rounds_a_minute`` is how many
+    claims are served one after the other, KillWait and epilog included where its jobs need them.
     """
 
     live: LiveCluster
@@ -51,6 +52,7 @@ class Backend(Protocol):
     patience: int
     requeue_delay: int
     pace: Pace
+    rounds_a_minute: int
 
     def submit(self, ask: Ask) -> str:
         """``sbatch``; returns the id."""
@@ -79,6 +81,7 @@ class Simulated:
 
     patience = 60
     requeue_delay = 121
+    rounds_a_minute = 10
 
     def __init__(self) -> None:
         """A new one for every test."""

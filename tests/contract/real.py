@@ -35,6 +35,7 @@ class Real:
 
     patience = 60
     requeue_delay = REQUEUE_DELAY + 1
+    rounds_a_minute = 20
 
     def __init__(self, site: Site) -> None:
         """Over a site that is set up."""

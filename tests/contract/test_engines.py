@@ -273,3 +273,23 @@ def test_the_sweep_takes_back_a_claim_that_no_round_stands_behind(served: Served
     served.sweep()
     assert (job(b, ref).qos, job(b, ref).priority < TOP) == ("backed", True)
     assert untouched(b, runs)
+
+
+def test_rounds_follow_one_another_quickly(served: Served) -> None:
+    only_claims(served)
+    b = served.backend
+    runs = [run(b, Ask("bob", gpus=1)) for _ in range(16)]
+    waits = [b.submit(Ask(gpus=1)) for _ in range(16)]
+    eventually(b, lambda: all(job(b, ref).reason in ("Resources", "Priority") for ref in waits))
+    began = b.pace.milliseconds()
+    for _ in range(16):
+        left = [ref for ref in waits if job(b, ref).state is JobState.PENDING]
+        if not left:
+            break
+        free = [ref for ref in runs if job(b, ref).state is JobState.RUNNING]
+        served.displace(*(served.taking(ref, victim) for ref, victim in zip(left, free, strict=False)))
+    took = b.pace.milliseconds() - began
+    assert [ref for ref in waits if job(b, ref).state is not JobState.RUNNING] == []
+    served.sweep()
+    assert nothing_open(b)
+    assert 16 * 60_000 / took >= b.rounds_a_minute, f"16 rounds took {took} ms"
