@@ -71,9 +71,11 @@ class Request:
 
     ``gpus``, ``shards``, ``cpus`` and ``memory_mb`` are totals over all nodes. ``gpus_per_node`` is set where GPUs
     were asked per node. ``units`` is set where GPUs, CPUs and memory come in so many equal parts, each on one node:
-    tasks (GPUs per task), or GPUs (CPUs per GPU). A node must have all features of one group of ``features``; the
-    ``required`` nodes are all used, and none of the ``excluded`` ones. ``special`` says in a few words why our own
-    placement cannot judge the request (switches, sockets, licences...); ``None`` means that it can.
+    tasks (GPUs per task), or GPUs (CPUs per GPU); with ``node_memory_mb`` the memory is that of each node.
+
+    A node must have all features of one group of ``features``; the ``required`` nodes are all used, and none of the
+    ``excluded`` ones. ``special`` says in a few words why our own placement cannot judge the request (switches,
+    sockets, licences...); ``None`` means that it can.
     """
 
     nodes_min: int = 1
@@ -87,6 +89,7 @@ class Request:
     special: str | None = None
     shards: int = 0
     units: int | None = None
+    node_memory_mb: int | None = None
     features: tuple[frozenset[str], ...] = ()
     required: tuple[str, ...] = ()
     excluded: frozenset[str] = frozenset()

@@ -179,7 +179,10 @@ def demands(request: Request, usable: int) -> Iterator[Demand]:
                 ceil_div(request.cpus, units),
                 ceil_div(request.memory_mb, units),
             )
-            yield Demand(count, units, each, each)
+            if request.node_memory_mb is None:
+                yield Demand(count, units, each, each)
+            else:
+                yield Demand(count, units, (*each[:2], request.node_memory_mb), (*each[:2], 0))
         else:
             cpus, memory = ceil_div(request.cpus, count), ceil_div(request.memory_mb, count)
             yield Demand(count, units, (1, cpus, memory), (1, 0, 0))

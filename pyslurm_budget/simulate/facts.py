@@ -112,6 +112,7 @@ def node_of(state: State, node: NodeState) -> Node:
         gpus_used=spec.gpus - node.gpus,
         cpus_used=spec.cpus - node.cpus,
         memory_used_mb=spec.memory_mb - node.memory_mb,
+        features=spec.features,
         up=node.up,
         draining=node.draining,
         reserved=any(r.start <= state.now < r.end for r in node.reservations),
@@ -150,6 +151,8 @@ def request_of(spec: SubmitSpec) -> Request:
         cpus=need.cpus,
         memory_mb=need.memory_mb,
         special="a dependency" if spec.after_ok is not None else None,
+        features=spec.features,
+        excluded=spec.excluded,
     )
 
 
@@ -190,6 +193,8 @@ def _job(state: State, record: Record, reason: str) -> Job:
         allocation=record.shares if live else (),
         reservation=record.reservation,
         marker=record.marker,
+        leaving=tuple(record.holds) if record.completing else (),
+        ended=record.end if record.completing else None,
     )
 
 

@@ -246,6 +246,7 @@ class Lifecycle:
         s = self._s
         node = s.nodes[share.node]
         record.holds.remove(share)
+        record.shown = None
         give(s.nodes, (share,))
         node.completing -= 1
         del node.records[record.job_id]

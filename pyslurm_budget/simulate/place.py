@@ -6,7 +6,7 @@ against this one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,8 @@ class Need:
     gpu_type: str | None
     cpus: int
     memory_mb: int
+    features: tuple[frozenset[str], ...] = ()
+    excluded: frozenset[str] = frozenset()
 
     @property
     def even(self) -> bool:
@@ -43,16 +45,18 @@ def need_of(spec: SubmitSpec) -> Need:
     cpus = spec.nodes if spec.cpus is None else spec.cpus
     if spec.gpus_per_node is not None:
         gpus = spec.gpus_per_node * spec.nodes
-        return Need(spec.nodes, spec.nodes, gpus, spec.gpus_per_node, spec.gpu_type, cpus, spec.memory_mb)
-    most = None if spec.gpus else spec.nodes
-    return Need(spec.nodes, most, spec.gpus, None, spec.gpu_type, cpus, spec.memory_mb)
+        need = Need(spec.nodes, spec.nodes, gpus, spec.gpus_per_node, spec.gpu_type, cpus, spec.memory_mb)
+    else:
+        most = None if spec.gpus else spec.nodes
+        need = Need(spec.nodes, most, spec.gpus, None, spec.gpu_type, cpus, spec.memory_mb)
+    return replace(need, features=spec.features, excluded=spec.excluded)
 
 
 def find(need: Need, nodes: Iterable[NodeState]) -> tuple[NodeShare, ...] | None:
     """A placement into what is free on these nodes now, or ``None``."""
     if need.even:
         return _even(need, nodes)
-    usable = [n for n in nodes if n.gpus and n.cpus and _typed(need, n.spec)]
+    usable = [n for n in nodes if n.gpus and n.cpus and suits(need, n.spec)]
     most = min(len(usable), need.gpus, len(usable) if need.nodes_max is None else need.nodes_max)
     for count in range(need.nodes, most + 1):
         found = _spread(need, usable, count)
@@ -63,7 +67,7 @@ def find(need: Need, nodes: Iterable[NodeState]) -> tuple[NodeShare, ...] | None
 
 def could_ever(need: Need, specs: Sequence[NodeSpec]) -> bool:
     """Whether the need fits these nodes when they are empty and up; GPUs in total are at least one a node."""
-    good = [s for s in specs if _typed(need, s)]
+    good = [s for s in specs if suits(need, s)]
     for count in range(need.nodes, (need.nodes if need.even else min(len(good), need.gpus)) + 1):
         cpus, memory = -(-need.cpus // count), -(-need.memory_mb // count)
         holding = sorted((s.gpus for s in good if s.cpus >= cpus and s.memory_mb >= memory), reverse=True)
@@ -102,11 +106,10 @@ def parts(need: Need) -> tuple[int, int, int]:
 
 def _even(need: Need, nodes: Iterable[NodeState]) -> tuple[NodeShare, ...] | None:
     gpus, cpus, memory = parts(need)
-    kind = need.gpu_type
     good = [
         (n.gpus, n.cpus, n.index, n)
         for n in nodes
-        if n.gpus >= gpus and n.cpus >= cpus and n.memory_mb >= memory and (kind is None or n.spec.gpu_type == kind)
+        if n.gpus >= gpus and n.cpus >= cpus and n.memory_mb >= memory and suits(need, n.spec)
     ]
     if len(good) < need.nodes:
         return None
@@ -136,5 +139,11 @@ def _spread(need: Need, nodes: list[NodeState], count: int) -> tuple[NodeShare, 
     return tuple(shares)
 
 
-def _typed(need: Need, spec: NodeSpec) -> bool:
-    return need.gpu_type is None or spec.gpu_type == need.gpu_type
+def suits(need: Need, spec: NodeSpec) -> bool:
+    """Whether the node may be used at all: GPU type, features, excluded nodes."""
+    if need.gpu_type is not None and spec.gpu_type != need.gpu_type:
+        return False
+    if not need.features and not need.excluded:
+        return True
+    featured = not need.features or any(group <= spec.features for group in need.features)
+    return featured and spec.name not in need.excluded

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.simulate.events import Turn
-from pyslurm_budget.simulate.place import find, give, need_of, parts, take
+from pyslurm_budget.simulate.place import find, give, need_of, parts, suits, take
 from pyslurm_budget.simulate.preempt import candidate_nodes, victims
 from pyslurm_budget.simulate.state import NEVER
 
@@ -222,7 +222,7 @@ class Scheduler:
         now = self._s.now
         for node in nodes:
             spec = node.spec
-            if (need.gpu_type or spec.gpu_type) != spec.gpu_type:
+            if not suits(need, spec):
                 continue
             at, g, c, m = now, node.gpus - gpus, node.cpus - cpus, node.memory_mb - memory
             if g < 0 or c < 0 or m < 0:

@@ -23,6 +23,7 @@ class NodeSpec:
     gpu_type: str | None = "a100"
     cpus: int = 64
     memory_mb: int = 512_000
+    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ class SubmitSpec:
 
     ``on_sigterm``: ``exits`` is a job that ends by itself in the second of the signal, before the requeue takes
     effect: it is over. ``stops_in`` seconds its processes need to end (``None``: they wait for SIGKILL, KillWait
-    later). ``checkpoint`` seconds of work are saved each time and kept across requeues.
+    later). ``checkpoint`` seconds of work are saved each time and kept across requeues. A node must
+    have all of one group of ``features``, and not be ``excluded``.
     """
 
     user: str
@@ -146,6 +148,8 @@ class SubmitSpec:
     on_sigterm: Literal["requeue", "exits"] = "requeue"
     stops_in: int | None = None
     checkpoint: int | None = None
+    features: tuple[frozenset[str], ...] = ()
+    excluded: frozenset[str] = frozenset()
 
 
 class SubmitDecision(NamedTuple):

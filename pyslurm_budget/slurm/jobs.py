@@ -116,6 +116,9 @@ def _job(record: Record, partition_limit: Limit) -> Job:
         allocation=_allocation(record, held) if holds else (),
         reservation=text_of(fields.get("Reservation", "")) or None,
         marker=fields["AdminComment"],
+        leaving=_leaving(record, held) if completing else (),
+        ended=epoch(fields["EndTime"]) if completing else None,
+        expected=epoch(fields["StartTime"]) if state is JobState.PENDING and not completing else None,
         resized=resized >= submit,
     )
 
@@ -177,7 +180,13 @@ def _held(fields: Mapping[str, str]) -> Tres:
 def _allocation(record: Record, held: Tres) -> tuple[NodeShare, ...]:
     """What the job holds of each node, by the lines of ``-d``; without them, its total spread evenly."""
     found = [
-        NodeShare(node, gpus_of(share.get("GRES", ""))[0], len(numbers(share["CPU_IDs"])), parse_memory(share["Mem"]))
+        NodeShare(
+            node,
+            gpus_of(share.get("GRES", ""))[0],
+            len(numbers(share["CPU_IDs"])),
+            parse_memory(share["Mem"]),
+            tuple(sorted(gpus_of(share.get("GRES", ""))[1].items())),
+        )
         for share in record.shares
         for node in node_names(share["Nodes"])
     ]
@@ -187,6 +196,13 @@ def _allocation(record: Record, held: Tres) -> tuple[NodeShare, ...]:
     if {share.node for share in found} != set(nodes):
         raise ValueError(f"NodeList={record.fields['NodeList']} differs from the nodes of its details")
     return tuple(found)
+
+
+def _leaving(record: Record, held: Tres) -> tuple[NodeShare, ...]:
+    """What a completing job still holds: NodeList are the nodes where it does, AllocTRES tells of all that it had."""
+    nodes = node_names(record.fields["NodeList"])
+    parts = max(held.nodes, len(nodes), 1)
+    return tuple(NodeShare(n, (held.gpus or 0) // parts, held.cpus // parts, held.memory_mb // parts) for n in nodes)
 
 
 def _spread(nodes: tuple[str, ...], held: Tres) -> tuple[NodeShare, ...]:

@@ -73,6 +73,7 @@ def _node(fields: Mapping[str, str], record: str) -> Node:
     if not total.gpus and count:
         gpus_used = gpus_of(fields.get("GresUsed", ""))[0]
     reason = _REASON.search(record)
+    mixed = len(types) > 1 and sum(types.values()) == gpus
     return Node(
         name=fields["NodeName"],
         partitions=listed(fields.get("Partitions", "")),
@@ -88,7 +89,9 @@ def _node(fields: Mapping[str, str], record: str) -> Node:
         reserved=bool(flags & _SET_ASIDE),
         reason=reason["reason"].strip() if reason else "",
         reason_since=epoch(reason["when"]) if reason and reason["when"] else None,
-        gpus_by_type=types if len(types) > 1 and sum(types.values()) == gpus else {},
+        gpus_by_type=types if mixed else {},
+        used_by_type=gpus_of(fields.get("GresUsed", ""))[1] if mixed else {},
+        features=frozenset(listed(fields.get("ActiveFeatures", ""))),
     )
 
 

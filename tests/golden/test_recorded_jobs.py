@@ -83,7 +83,7 @@ def test_what_runs_and_where(release: str) -> None:
     held = (("requeued2", "n1", 4), ("preemptor", "n2", 4), ("susres", "n4", 1), ("suspended", "n4", 1))
     for name, node, gpus in held:
         found = job(release, name)
-        assert found.allocation == (NodeShare(node, gpus, 1, 0),), name
+        assert found.allocation == (NodeShare(node, gpus, 1, 0, (("a100", gpus),)),), name
         assert (found.held_tres.gpus, dict(found.held_tres.gpus_by_type)) == (gpus, {"a100": gpus})
         assert found.start is not None
         assert found.qos == "backed"

@@ -301,13 +301,14 @@ def dressed(draw: st.DrawFn, names: list[str]) -> Request:
 
 def unit_requests() -> st.SearchStrategy[Request]:
     return st.builds(
-        lambda units, each, cpus, memory, low, most: Request(
+        lambda units, each, cpus, memory, low, most, node_memory: Request(
             nodes_min=min(low, units),
             nodes_max=most,
             gpus=units * each,
             cpus=units * cpus,
             memory_mb=units * memory,
             units=units,
+            node_memory_mb=node_memory,
         ),
         st.integers(1, 4),
         st.integers(1, 3),
@@ -315,6 +316,7 @@ def unit_requests() -> st.SearchStrategy[Request]:
         st.integers(0, 3),
         st.integers(1, 2),
         st.sampled_from([None, 2, 3]),
+        st.sampled_from([None, None, 3, 8]),
     )
 
 
@@ -377,6 +379,8 @@ def _deals(asked: Request, free: dict[str, tuple[int, int, int]]) -> bool:
     if asked.units is None:
         return can_place(replace(asked, nodes_min=len(free), nodes_max=len(free)), free)
     part = asked.gpus // asked.units, asked.cpus // asked.units, asked.memory_mb // asked.units
+    if asked.node_memory_mb is not None:
+        free = {n: (g, c, 99 * part[2] if m >= asked.node_memory_mb else -1) for n, (g, c, m) in free.items()}
     return any(
         sum(deal) == asked.units
         and all(

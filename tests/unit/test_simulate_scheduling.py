@@ -455,3 +455,32 @@ def test_a_reason_is_that_of_the_moment() -> None:
     c.hold(second)
     c.run_for(1)
     assert state(c, "4") == "RUNNING"
+
+
+def test_features_and_excluded_nodes() -> None:
+    """A node must have all features of one group; jobs behind one that waits for a feature start elsewhere."""
+    spec = small(3)
+    names = (("n1", "a"), ("n2", "ab"), ("n3", ""))
+    on = tuple(NodeSpec(name, features=frozenset(has)) for name, has in names)
+    c = SimulatedCluster(replace(spec, nodes=on))
+    both = job(features=(frozenset("ab"),), work=50, gpus_per_node=8)
+    first, second = c.submit(both), c.submit(both)
+    either = c.submit(job(features=(frozenset("a"), frozenset("c")), excluded=frozenset({"n2"}), work=50))
+    c.run_for(40)
+    assert [s.node for s in live(c, first).allocation] == ["n2"]
+    assert live(c, second).allocation == ()
+    assert [s.node for s in live(c, either).allocation] == ["n1"]
+    with pytest.raises(SlurmRefusedError):
+        c.submit(job(features=(frozenset("z"),)))
+
+
+def test_what_a_completing_job_holds_is_told() -> None:
+    c = cluster(nodes=1, epilog=20)
+    ref = c.submit(job(work=10, gpus_per_node=2))
+    c.run_for(15)
+    done = live(c, ref)
+    assert done.completing
+    assert [(s.node, s.gpus) for s in done.leaving] == [("n1", 2)]
+    assert done.ended is not None
+    c.run_for(30)
+    assert live(c, ref).leaving == ()

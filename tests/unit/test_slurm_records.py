@@ -10,6 +10,7 @@ from pyslurm_budget.domain.model import Job, JobState, NodeShare
 from pyslurm_budget.errors import SlurmOutputError
 from pyslurm_budget.slurm.jobs import job_of, jobs_of, needs_partitions
 from pyslurm_budget.slurm.records import job_records, record_ids, refuse_twins
+from pyslurm_budget.slurm.request import features_of
 
 
 def line(
@@ -25,7 +26,7 @@ def line(
         "NumCPUs": "4", "NumTasks": "1", "ReqTRES": "cpu=4,mem=8G,node=1,gres/gpu=2", "AllocTRES": "(null)",
         "MinCPUsNode": "1", "MinMemoryCPU": "-", "MinMemoryNode": "8G", "Features": "(null)", "Reservation": "-",
         "OverSubscribe": "NO", "Exclusive": "NO", "Contiguous": "0", "Licenses": "(null)",
-        "Network": "(null)", "Command": "/home/alice/x.sh",
+        "Network": "(null)", "NtasksPerN:B:S:C": "0:0:*:*", "Command": "/home/alice/x.sh",
         "SubmitLine": submit, "WorkDir": "/home/alice",
     }  # fmt: skip
     shares = changes.pop("shares", "")
@@ -185,9 +186,9 @@ def test_the_shares_of_each_node() -> None:
         )
     )
     assert job.allocation == (
-        NodeShare("n1", 1, 1, 2048),
-        NodeShare("n3", 2, 2, 4096),
-        NodeShare("n4", 2, 2, 4096),
+        NodeShare("n1", 1, 1, 2048, (("a100", 1),)),
+        NodeShare("n3", 2, 2, 4096, (("a100", 2),)),
+        NodeShare("n4", 2, 2, 4096, (("a100", 2),)),
     )
     assert sum(share.gpus for share in job.allocation) == job.held_tres.gpus
 
@@ -265,15 +266,19 @@ def test_a_partition_limit_is_asked_for() -> None:
     ("changes", "words"),
     [
         ({}, None),
-        ({"Features": "a100&nvlink"}, "features"),
-        ({"ReqNodeList": "n1"}, "named nodes"),
-        ({"ExcNodeList": "n1"}, "excluded nodes"),
+        ({"Features": "a100&nvlink", "ReqNodeList": "n1", "ExcNodeList": "n2"}, None),
+        ({"Features": "[a|b]"}, "features with counts, brackets, or both & and |"),
+        ({"Features": "a*2"}, "features with counts, brackets, or both & and |"),
+        ({"Features": "a&b|c"}, "features with counts, brackets, or both & and |"),
+        ({"NtasksPerN:B:S:C": "1:0:*:*", "NumTasks": "1"}, None),
+        ({"NtasksPerN:B:S:C": "4:0:*:*", "NumTasks": "6"}, "tasks per node"),
+        ({"NtasksPerN:B:S:C": "0:0:2:*"}, "tasks per node"),
         ({"Licenses": "matlab:1"}, "licences"),
         ({"Contiguous": "1"}, "contiguous nodes"),
         ({"Reservation": "maint"}, "a reservation"),
         ({"Exclusive": "USER"}, "exclusive user"),
         ({"Exclusive": "-", "OverSubscribe": "YES"}, "oversubscribed nodes"),
-        ({"Features": "x", "Licenses": "y"}, "features, licences"),
+        ({"Features": "(x)", "Licenses": "y"}, "licences, features with counts, brackets, or both & and |"),
     ],
 )
 def test_what_placement_cannot_judge(changes: dict[str, str], words: str | None) -> None:
@@ -281,15 +286,73 @@ def test_what_placement_cannot_judge(changes: dict[str, str], words: str | None)
 
 
 @pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("(null)", ()),
+        ("a100", (frozenset({"a100"}),)),
+        ("a100&nvlink", (frozenset({"a100", "nvlink"}),)),
+        ("intel|amd", (frozenset({"intel"}), frozenset({"amd"}))),
+        ("a&b|c", None),
+        ("[a|b]", None),
+        ("a*2", None),
+        ("a&", None),
+    ],
+)
+def test_features(text: str, groups: tuple[frozenset[str], ...] | None) -> None:
+    assert features_of(text) == groups
+
+
+def test_named_and_excluded_nodes() -> None:
+    asked = one(line(ReqNodeList="n[1-2]", ExcNodeList="n3")).request
+    assert (asked.required, asked.excluded) == (("n1", "n2"), frozenset({"n3"}))
+
+
+def test_what_a_completing_job_still_holds() -> None:
+    """NodeList are the nodes that are not done yet, AllocTRES is of all four."""
+    job = one(
+        line(
+            JobState="COMPLETING",
+            StartTime="1796102000",
+            EndTime="1796105600",
+            RunTime="01:00:00",
+            NodeList="n[1,3]",
+            AllocTRES="cpu=16,mem=16G,node=4,gres/gpu=8,gres/gpu:a100=8",
+        )
+    )
+    assert (job.leaving, job.ended) == ((NodeShare("n1", 2, 4, 4096), NodeShare("n3", 2, 4, 4096)), 1796105600)
+    assert job.allocation == ()
+
+
+def test_when_slurm_expects_a_job_to_start() -> None:
+    assert one(line(StartTime="1796109999")).expected == 1796109999
+    assert one(line()).expected is None
+
+
+@pytest.mark.parametrize(
+    ("end", "units", "cpus"),
+    [
+        (" TresPerTask=gres/gpu=2", 3, 6),
+        (" TresPerJob=gres/gpu:4", None, 6),
+        (" CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:4", 4, 16),
+        (" CpusPerTres=gres/gpu:4 TresPerNode=gres/gpu:4", None, 16),
+    ],
+)
+def test_parts_that_each_lie_on_one_node(end: str, units: int | None, cpus: int) -> None:
+    text = line(NumTasks="3", NumCPUs="6", ReqTRES="cpu=6", MinMemoryNode="0").rstrip("\n") + end + " \n"
+    asked = one(text).request
+    assert (asked.units, asked.cpus) == (units, cpus)
+
+
+@pytest.mark.parametrize(
     ("end", "total", "per_node", "kind", "special"),
     [
         (" TresPerJob=gres/gpu:a100:2", 2, None, "a100", None),
         (" TresPerNode=gres/gpu:2", 2, 2, None, None),
-        (" TresPerTask=cpu=2,gres/gpu=2", 2, None, None, "GPUs per task"),
+        (" TresPerTask=cpu=2,gres/gpu=2", 2, None, None, None),
         (" TresPerTask=gres/gpu=1", 2, None, None, None),
         (" TresPerJob=gres/gpu:a100:1,gres/gpu:h100:1", 2, None, None, "several GPU types"),
         (" TresPerNode=gres/gpu:1,gres/shard:2", 2, 1, None, "other GRES"),
-        (" CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:2", 2, None, None, "CPUs per GPU"),
+        (" CpusPerTres=gres/gpu:4 TresPerJob=gres/gpu:2", 2, None, None, None),
     ],
 )
 def test_how_gpus_are_asked(end: str, total: int, per_node: int | None, kind: str | None, special: str) -> None:
