@@ -248,6 +248,39 @@ KEYS: tuple[Key, ...] = (
         values.yes_no,
         "whether runs that ran at the switch-on may be displaced",
     ),
+    Key("moving.per_cycle", "policy.moves_per_cycle", values.whole, "most runs that are moved in a cycle; 0: none"),
+    Key("moving.gpus", "policy.move_gpus", values.whole, "GPUs on a node that a job must need for runs to be moved"),
+    Key("moving.nodes", "policy.move_nodes", values.whole, "most nodes of such a job"),
+    Key("moving.wait", "policy.move_wait", values.duration, "wait of such a job before runs are moved"),
+    Key("moving.loss", "policy.move_loss", values.duration, "most work that a moved run may lose"),
+    Key("moving.again", "policy.move_again", values.duration, "a moved run is not moved again for so long"),
+    Key(
+        "moving.back_in",
+        "policy.move_back_in",
+        values.duration,
+        "a moved run that takes longer to start again was moved for nothing: moving waits (displace.back_off)",
+    ),
+    Key(
+        "windows.part",
+        "policy.window_part",
+        values.fraction,
+        "part of a pool that collecting windows for wide jobs may take together; 0: none are opened",
+    ),
+    Key(
+        "windows.above", "policy.window_above", values.duration, "none are opened where contract.cap is at most this"
+    ),
+    Key(
+        "keep.room",
+        "policy.keep_room",
+        _positive,
+        "time that a job has to start in the place that is kept for it",
+    ),
+    Key(
+        "keep.idle",
+        "policy.keep_idle",
+        _positive,
+        "Slurm itself gives a kept place back when no job has been in it for so long",
+    ),
     Key(
         "drain.after",
         "policy.drain_after",

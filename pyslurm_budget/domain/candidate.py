@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import comment
 from pyslurm_budget.domain.books import Price
+from pyslurm_budget.domain.holding import OURS
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import Reason
 
@@ -38,6 +39,11 @@ NEVER = (
     "ReqNodeNotAvail",
 )
 PER_JOB = "PerJob"
+# Nodes are reserved now, for somebody else or for this very job: it waits for room as others do (scontrol writes the
+# underscores).
+RESERVED = ("ReqNodeNotAvail, May be reserved", "ReqNodeNotAvail,_May_be_reserved")
+# A begin time that has passed is the reason until Slurm looks again.
+WAITS_FOR_ROOM = ("Resources", "Priority", "BeginTime", *RESERVED)
 
 _OBSTACLES = {
     comment.ContractKind.ASKED_SPARE: "declared-spare",
@@ -183,12 +189,14 @@ def could_start(job: Job, now: int) -> bool:
     """Whether Slurm could start it now: not held, dependencies met, begin time (nearly) reached, no "never"."""
     if job.priority == 0 or job.eligible is None or job.eligible > now + SOON:
         return False
-    return not job.reason.startswith(NEVER) and PER_JOB not in job.reason
+    never = job.reason.startswith(NEVER) and not job.reason.startswith(RESERVED)
+    return not never and PER_JOB not in job.reason
 
 
 def _signature(job: Job, rate: int, contract: int) -> str:
-    """Everything that re-opens an admission when it changes (design 4.3)."""
+    """Everything that re-opens an admission when it changes (design 4.3); that it has a place from us does not."""
     r = job.request
+    own = job.reservation if job.reservation is not None and job.reservation.startswith(OURS) else None
     parts = (
         job.account,
         ",".join(job.partitions),
@@ -200,12 +208,12 @@ def _signature(job: Job, rate: int, contract: int) -> str:
         r.gpu_type,
         r.cpus,
         r.memory_mb,
-        r.special,
+        r.special if own is None else None,
         r.units,
         "/".join("&".join(sorted(group)) for group in r.features) or None,
         ",".join(r.required) or None,
         ",".join(sorted(r.excluded)) or None,
-        job.reservation,
+        job.reservation if own is None else None,
         rate,
         contract,
     )

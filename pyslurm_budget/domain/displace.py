@@ -12,19 +12,22 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.candidate import WAITS_FOR_ROOM
+from pyslurm_budget.domain.kept import kept_from, without
 from pyslurm_budget.domain.model import MILLI, JobState, WorkClass
 from pyslurm_budget.domain.place import Rooms, free, place, rooms_of, take
 from pyslurm_budget.domain.plan import Reason
 from pyslurm_budget.domain.victims import choose
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from pyslurm_budget.domain.books import Books
     from pyslurm_budget.domain.candidate import Candidate
     from pyslurm_budget.domain.model import Job
     from pyslurm_budget.domain.situation import LiveRun, Situation
 
-# A begin time that has passed is the reason until Slurm looks again; before its first look there is none.
-WAITS_FOR_ROOM = ("Resources", "Priority", "BeginTime")
+# Before Slurm's first look there is no reason.
 NOT_LOOKED_AT = ("", "None")
 HUNDRED = 100
 Sides = tuple[str, "_Side", "_Side"]
@@ -44,10 +47,12 @@ class Displacement:
 
 @dataclass(slots=True)
 class Search:
-    """Outcome of the search: what to do, and what people should know about jobs that were not served."""
+    """Outcome of the search: what to do, who fits or is made to fit (``served``), and what people should know about
+    jobs that were not served."""
 
     displacements: list[Displacement] = field(default_factory=list)
     notes: dict[str, Reason] = field(default_factory=dict)
+    served: set[str] = field(default_factory=set)
 
 
 class Displacer:
@@ -67,8 +72,8 @@ class Displacer:
         self._waiting: dict[tuple[str, str], int] = defaultdict(int)
         self._waiting_user: dict[tuple[str, str, str], int] = defaultdict(int)
 
-    def search(self, backed: dict[str, list[Candidate]]) -> Search:
-        """Look at the backed candidates of every pool, best first."""
+    def search(self, backed: Mapping[str, list[Candidate]], placed: Collection[str] = ()) -> Search:
+        """Look at the backed candidates of every pool, best first; not at those that have a place kept for them."""
         situation = self._situation
         self._spare = rooms_of(situation.snapshot.nodes)
         for run in situation.runs:
@@ -85,7 +90,7 @@ class Displacer:
         for _, pool, candidate in sorted(places, key=lambda p: p[:2]):
             if self._planned >= situation.policy.requeues_per_cycle:
                 break  # no more would be carried out: the rest has its turn in the next cycle
-            if candidate.job.reservation is None:
+            if candidate.job.reservation is None and candidate.ref not in placed:
                 self._look_at(pool, candidate)
         return self._search
 
@@ -125,8 +130,10 @@ class Displacer:
         if job.request.special is not None:
             return self._let_slurm_judge(pool, c, job.request.special, first=first)
         partitions = self._situation.pools.partition_nodes
-        if (shares := place(job, self._spare, partitions)) is not None:
+        rooms = without(self._spare, kept_from(self._situation, job, c.ref))
+        if (shares := place(job, rooms, partitions)) is not None:
             take(self._spare, shares)
+            self._search.served.add(c.ref)
             return True
         if job.reason in NOT_LOOKED_AT:
             return False  # nobody knows yet what it waits for
@@ -134,16 +141,16 @@ class Displacer:
         if wait is not None:
             self._search.notes[c.ref] = wait
             return False
-        return self._make_room(pool, c, job, first=first)
+        return self._make_room(pool, c, job, rooms, first=first)
 
-    def _make_room(self, pool: str, c: Candidate, job: Job, *, first: bool) -> bool | None:
+    def _make_room(self, pool: str, c: Candidate, job: Job, rooms: Rooms, *, first: bool) -> bool | None:
         """Stop runs for the job, if any that may be stopped make room for it."""
         partitions = self._situation.pools.partition_nodes
         allowed = self._allowed(c, first=first)
         over = frozenset(ref for ref, (run, (_, _, theirs)) in allowed.items() if theirs.before > theirs.allowance)
         chosen = choose(
             job,
-            self._spare,
+            rooms,
             partitions,
             [run for run, _ in allowed.values()],
             now=self._situation.now,
@@ -167,7 +174,9 @@ class Displacer:
         for run, _ in victims:
             free(self._spare, run.job.allocation)
             self._taken.add(run.job.ref)
-        shares = place(job, self._spare, self._situation.pools.partition_nodes)
+        self._search.served.add(c.ref)
+        rooms = without(self._spare, kept_from(self._situation, job, c.ref))
+        shares = place(job, rooms, self._situation.pools.partition_nodes)
         if shares is not None:
             take(self._spare, shares)
         self._planned += len(victims)

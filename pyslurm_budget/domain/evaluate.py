@@ -13,6 +13,8 @@ from pyslurm_budget.domain.candidate import candidates
 from pyslurm_budget.domain.capacity import allowances
 from pyslurm_budget.domain.displace import Displacer
 from pyslurm_budget.domain.drain import drained_runs, pools_of
+from pyslurm_budget.domain.kept import begun, tend
+from pyslurm_budget.domain.making import make_room
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, current_step, step_size, wanted_steps
 from pyslurm_budget.domain.plan import Action, ActionKind, BudgetState, Plan, Reason, Taking
@@ -100,11 +102,19 @@ def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list
             if run.job.ref not in gone:  # it may run on draining nodes of two pools
                 requeues.append(_requeue(situation, run, ActionKind.DRAIN, reason, None))
                 gone.add(run.job.ref)
-    may_gain = {pool: [c for c in order if not _withheld(situation, c)] for pool, order in classes.backed.items()}
-    search = Displacer(situation, books).search(may_gain)
+    may_gain, others = (
+        {pool: [c for c in order if not _withheld(situation, c)] for pool, order in orders.items()}
+        for orders in (classes.backed, classes.spare)
+    )
+    tended = tend(situation)
+    search = Displacer(situation, books).search(may_gain, begun(situation.snapshot))
     takings = [_taking(situation, displacement, gone) for displacement in search.displacements]
     requeues.extend(run for taking in takings for run in taking.first)
-    notes.extend(Reason(r.code, {**r.numbers, "job": ref}) for ref, r in search.notes.items())
+    gone.update(action.ref for action in requeues)
+    made = make_room(situation, books, (may_gain, others), search, tended=tended, gone=gone)
+    requeues += [_requeue(situation, stop.run, stop.kind, stop.reason, stop.for_ref) for stop in made.stops]
+    notes.extend(made.notes)
+    notes.extend(Reason(r.code, {**r.numbers, "job": ref}) for ref, r in made.about.items())
     requeues, cap = guard.capped(situation, requeues)
     if cap:
         notes.append(cap)
@@ -113,7 +123,9 @@ def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list
     takings, open_runs = _while_closed(situation, takings)
     notes.extend(open_runs)
     updates = [*_class_changes(situation, classes), *_started(situation)]
-    return [*updates[: situation.policy.updates_per_cycle], *requeues], takings, notes
+    stopped_for = {action.for_ref for action in requeues}
+    places = [*made.places, *(action for action in made.with_stops if action.ref in stopped_for)]
+    return [*places, *updates[: situation.policy.updates_per_cycle], *requeues], takings, notes
 
 
 def _taking(situation: Situation, displacement: Displacement, gone: Collection[str]) -> Taking:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.model import Reservation
 
 OURS = "sbudget_"
+WINDOW = "sbudget_window_"
 MAINTENANCE = "MAINT"
 FLOATING = "TIME_FLOAT"
 
@@ -51,8 +52,10 @@ class Holding:
 
     @property
     def apart(self) -> bool:
-        """Whether nobody is charged for it whatever its accounts: maintenance, and our own windows."""
-        return self.name.startswith(OURS) or MAINTENANCE in self.flags
+        """Whether nobody is charged for it whatever its accounts: maintenance, and what is ours. A collecting window
+        is charged: what stands idle in it does so for its job."""
+        ours = self.name.startswith(OURS) and not self.name.startswith(WINDOW)
+        return ours or MAINTENANCE in self.flags
 
     def payers(self, budget_of: Callable[[str], str | None]) -> tuple[str | None, ...]:
         """The budget of each account that it was bought for; empty if none of them has one."""

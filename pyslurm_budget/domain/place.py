@@ -136,6 +136,23 @@ def place(job: Job, rooms: Rooms, partition_nodes: Mapping[str, frozenset[str]])
     return None
 
 
+def part_of(request: Request) -> Request:
+    """What one node must hold of a request that goes evenly over as many nodes as it needs at least."""
+    count = request.nodes_min
+    gpus = request.gpus_per_node if request.gpus_per_node is not None else ceil_div(request.gpus, count)
+    return replace(
+        request,
+        nodes_min=1,
+        nodes_max=1,
+        gpus=gpus,
+        gpus_per_node=None if request.units is not None else gpus,
+        cpus=ceil_div(request.cpus, count),
+        memory_mb=ceil_div(request.memory_mb, count),
+        units=None if request.units is None else ceil_div(request.units, count),
+        required=(),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What a request comes to on exactly ``count`` nodes (see the module)."""

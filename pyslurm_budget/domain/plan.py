@@ -18,21 +18,30 @@ if TYPE_CHECKING:
 
 
 class ActionKind(StrEnum):
-    """What is done to a job record (or, for the last two, to nodes)."""
+    """What is done to a job record, or to a place that is kept for it (the last four: see :mod:`domain.kept`)."""
 
     SET_CLASS = "set-class"
     SET_RANK = "set-rank"
     RESET_RANK = "reset-rank"
     DISPLACE = "displace"
     DRAIN = "drain"
+    MOVE = "move"
+    COLLECT = "collect"
     RESERVE = "reserve"
+    ENTER = "enter"
+    LEAVE = "leave"
     RELEASE = "release"
     CLAIM = "claim"
 
     @property
     def is_requeue(self) -> bool:
         """Whether the action stops a run."""
-        return self in (ActionKind.DISPLACE, ActionKind.DRAIN)
+        return self in (ActionKind.DISPLACE, ActionKind.DRAIN, ActionKind.MOVE, ActionKind.COLLECT)
+
+    @property
+    def is_about_place(self) -> bool:
+        """Whether the action is about a reservation of ours."""
+        return self in (ActionKind.RESERVE, ActionKind.ENTER, ActionKind.LEAVE, ActionKind.RELEASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,8 @@ class Action:
     ``expect_state`` and ``expect_qos`` must still hold, and the record's key must still be ``key``, or the action is
     skipped. ``qos`` and ``site_factor`` are the values to set (for a requeue: once the job is pending again);
     ``time_limit`` (seconds, ``None`` = unlimited) is the job's present one and is sent along with every QOS, because
-    some releases reset it otherwise. ``for_ref`` names the job that profits from a requeue or a reservation.
+    some releases reset it otherwise. ``for_ref`` names the job that profits from a requeue. ``reservation`` is the
+    name of the place that the action is about; one that is made lasts from ``start`` to ``until``.
     """
 
     kind: ActionKind
@@ -65,6 +75,8 @@ class Action:
     for_ref: str | None = None
     nodes: tuple[str, ...] = ()
     until: int | None = None
+    reservation: str | None = None
+    start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,17 @@ class Policy:
     claim_step: int = 4
     start_deadline: int = 60
     back_off: int = 10 * 60
+    moves_per_cycle: int = 2
+    move_gpus: int = 4
+    move_nodes: int = 4
+    move_wait: int = 2 * 60
+    move_loss: int = 30 * 60
+    move_again: int = 4 * HOUR
+    move_back_in: int = 5 * 60
+    window_part: Fraction = Fraction(1, 2)
+    window_above: int = HOUR
+    keep_room: int = 10 * 60
+    keep_idle: int = 5 * 60
     drain_after: int = 10 * 60
     drain_at_once: Fraction = Fraction(5, 100)
     drain_min_nodes: int = 2

@@ -124,8 +124,57 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "it fits into idle and spare GPUs: Slurm is to start it (it says {reason})",
             "it fits into idle and spare GPUs: Slurm is to start it",
         ),
-        "reservation": ("nodes are held for {for} until {until:time}", "nodes are held for a job"),
-        "reservation-over": ("the nodes held for {for} are free again", "held nodes are free again"),
+        # moving, and places that are kept for a job (4.6)
+        "moved-for": (
+            "moves to idle GPUs elsewhere so that {for} can have {needs} GPUs on {nodes} nodes; loses {lost:span} of "
+            "work, and comes back with its class, first in its budget",
+            "moves to idle GPUs elsewhere so that a larger job can start; comes back first in its budget",
+        ),
+        "moves-wasted": (
+            "no run is moved before {until:time}: {wasted} moved within {within:span} did not start again in time",
+            "no run is moved for a while: moved runs did not start again in time",
+        ),
+        "collected-for": (
+            "gives way to {for}, which needs {nodes} nodes at one time: they were collected for it until all "
+            "contracts there had ended; contract of {contract:span} kept since {since:time}",
+            "gives way to {for}, which needs many nodes at one time",
+        ),
+        "window-opened": (
+            "{nodes} is collected for it: when the last contract there ends, at {at:time}, it starts there",
+            "nodes are collected for it",
+        ),
+        "window-waits": ("{nodes} is collected for it until {at:time}", "nodes are collected for it"),
+        "window-not-free": (
+            "{nodes} is kept for it, and something there can neither be stopped nor is over",
+            "nodes are kept for it, and something there can neither be stopped nor is over",
+        ),
+        "window-nowhere": (
+            "no {nodes} nodes can be collected for it: on too many something runs that has no end",
+            "no nodes can be collected for it",
+        ),
+        "window-too-large": (
+            "no nodes are collected for it: {nodes} nodes are more than the {part:pct} of a pool that may be",
+            "no nodes are collected for it: it needs too many",
+        ),
+        "window-broken": (
+            "the nodes collected for it are given back: {nodes} is out",
+            "collected nodes are given back",
+        ),
+        "window-given-up": (
+            "the nodes collected for it are given back, and none are collected for {budget} within a day: {why}",
+            "the nodes collected for it are given back: {why}",
+            "the nodes collected for it are given back",
+        ),
+        "place-for-moved": ("{nodes} is kept for it: runs there move elsewhere", "a place is kept for it"),
+        "place-ready": ("{nodes} is free for it: it may start there", "the place that was kept for it is free"),
+        "place-entered": ("{nodes} is kept for it: Slurm is to start it there", "a place is kept for it"),
+        "place-taken": ("started in the place that was kept for it",),
+        "place-not-needed": ("the place kept for it is given back: it found room elsewhere",),
+        "place-gone": ("the place kept for it is given back: {why}", "the place kept for it is given back"),
+        "place-wasted": (
+            "the place kept for it is given back: it did not start there within {waited:span}",
+            "the place kept for it is given back: it did not start there",
+        ),
         # drain (4.7)
         "drain": (
             "makes way for the repair of {node} ({reason}); it comes back with its class, first in its budget",

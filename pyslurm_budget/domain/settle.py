@@ -33,12 +33,13 @@ def settle(
         return _requeue(action, state, at, job, ended_as=ended_as, now=now, policy=policy)
     if action.kind is ActionKind.CLAIM:
         return None  # the sweep's business: it knows the whole round
-    if job is None or job.key.submit != action.key.submit:
-        return "skipped", "the job had moved on"
-    if action.qos is not None:
-        if job.qos == action.qos:
-            return "done", f"QOS is {job.qos}"
-        return "undone", f"not carried out: QOS is {job.qos}, decided anew"
+    if not action.kind.is_about_place:  # the reservation itself tells the next cycle
+        if job is None or job.key.submit != action.key.submit:
+            return "skipped", "the job had moved on"
+        if action.qos is not None:
+            if job.qos == action.qos:
+                return "done", f"QOS is {job.qos}"
+            return "undone", f"not carried out: QOS is {job.qos}, decided anew"
     return ("done", "") if state == "sent" else ("undone", "not carried out, decided anew")
 
 

@@ -76,8 +76,8 @@ class Situation:
     ``admissions`` are those of the last cycle, by ref.
     ``returning`` names pending jobs that come back with their class, first in their budget (after a drain or a node
     failure). ``requeued`` lists our requeues of the last 24 h, oldest first; ``tried`` the jobs for which Slurm found
-    no place, with when that was. ``grants`` are those of which
-    something may be left; what was booked of them stands in ``history``.
+    no place, with when that was; ``given_up`` the budgets whose collecting window was given up in that time.
+    ``grants`` are those of which something may be left; what was booked of them stands in ``history``.
     """
 
     snapshot: Snapshot
@@ -93,6 +93,7 @@ class Situation:
     requeued: tuple[Requeued, ...] = ()
     tried: tuple[tuple[str, int], ...] = ()
     grants: tuple[Grant, ...] = ()
+    given_up: frozenset[str] = frozenset()
     next_sequence: int = 1
 
     @property

@@ -76,6 +76,8 @@ def _planned(plan: Plan, twins: frozenset[str]) -> str:
 def _kind(action: Action, twins: frozenset[str]) -> str:
     if action.kind is ActionKind.SET_CLASS:
         return "to spare" if action.qos in twins else "to backed"
+    if action.kind is ActionKind.MOVE:
+        return "move"
     if action.kind.is_requeue:
         return "requeue"
     return action.kind.value
@@ -87,8 +89,11 @@ _WORDS = {
     "set-rank": "new order",
     "reset-rank": "order of runs reset",
     "requeue": "to requeue",
-    "reserve": "reservations",
-    "release": "reservations to release",
+    "move": "to move",
+    "reserve": "places to keep",
+    "enter": "into their places",
+    "leave": "out of their places",
+    "release": "places to give back",
 }
 
 
@@ -103,7 +108,7 @@ def _actions(actions: Iterable[Action], clock: Clock) -> Iterator[str]:
 def _verb(action: Action) -> str:
     if action.kind is ActionKind.SET_CLASS:
         return f"to {action.qos}"
-    if action.kind.is_requeue:
+    if action.kind.is_requeue and action.kind is not ActionKind.MOVE:
         return "requeue"
     return action.kind.value
 

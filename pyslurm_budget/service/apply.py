@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.settle import settle
 from pyslurm_budget.errors import SlurmRefusedError
+from pyslurm_budget.service.places import carry_out
 from pyslurm_budget.service.ports import JobUpdate
 
 if TYPE_CHECKING:
@@ -63,7 +65,10 @@ class Applier:
         self._step("look")
         jobs = by_ref(self._live.jobs())
         ready = [intent for intent in intents if self._as_expected(intent, jobs, now)]
-        self._update([i for i in ready if not i.action.kind.is_requeue], now)
+        for intent in ready:
+            if intent.action.kind.is_about_place:
+                self._place(intent, jobs, now)
+        self._update([i for i in ready if not i.action.kind.is_requeue and not i.action.kind.is_about_place], now)
         for intent in ready:
             if intent.action.kind.is_requeue:
                 self._requeue(intent, now)
@@ -81,7 +86,8 @@ class Applier:
         job = jobs.get(action.ref)
         if action.kind.is_requeue and job is not None:
             job = self._live.job(action.ref)
-        why = _unexpected(action, job)
+        # Nobody needs a place that is given back, whatever became of its job.
+        why = None if action.kind is ActionKind.RELEASE else _unexpected(action, job)
         if why is not None:
             self._ledger.move_intent(intent.id, "skipped", why, now)
         return why is None
@@ -101,6 +107,18 @@ class Applier:
         self._step(f"{action.kind} {action.ref}")
         try:
             self._commands.requeue(action.ref)
+        except SlurmRefusedError as error:
+            self._ledger.move_intent(intent.id, "failed", str(error), now)
+            return
+        self._step(f"sent {action.kind} {action.ref}")
+        self._ledger.move_intent(intent.id, "sent", "", now)
+
+    def _place(self, intent: Intent, jobs: Mapping[str, Job], now: int) -> None:
+        """Make a place, let its job in or out, or give it back."""
+        action = intent.action
+        self._step(f"{action.kind} {action.ref}")
+        try:
+            carry_out(self._commands, action, jobs, self._policy.keep_idle)
         except SlurmRefusedError as error:
             self._ledger.move_intent(intent.id, "failed", str(error), now)
             return

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 ENFORCED_SINCE = "enforced-since"
 RESUMED = "resumed"
-REQUEUES = (str(ActionKind.DISPLACE), str(ActionKind.DRAIN))
+REQUEUES = tuple(str(kind) for kind in ActionKind if kind.is_requeue)
+GIVEN_UP = "window-given-up"
 STOPPED = ("sent", "done", "lost")
 
 
@@ -144,6 +145,7 @@ class Gatherer:
             requeued=tuple(past),
             tried=self._tried(),
             grants=self._grants(),
+            given_up=self._given_up(),
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
 
@@ -273,9 +275,16 @@ class Gatherer:
             nodes=action.nodes,
         )
 
+    def _given_up(self) -> frozenset[str]:
+        """Budgets whose collecting window was given up within a day."""
+        kinds = (str(ActionKind.RELEASE), str(ActionKind.LEAVE))
+        found = self._ledger.intents(since=self._snapshot.now - DAY, kinds=kinds)
+        reasons = [i.action.reason for i in found if i.state in STOPPED]
+        return frozenset(str(r.numbers["budget"]) for r in reasons if r.code == GIVEN_UP and "budget" in r.numbers)
+
     def _returning(self, past: Iterable[Requeued]) -> frozenset[str]:
-        """Pending jobs whose last run was backed and ended by a node failure, or was moved for a drain."""
-        drained = {entry.key for entry in past if entry.kind is ActionKind.DRAIN}
+        """Pending jobs whose last run was backed and ended by a node failure, or made way for a drain or a move."""
+        drained = {entry.key for entry in past if entry.kind in (ActionKind.DRAIN, ActionKind.MOVE)}
         again = [job for job in self._snapshot.jobs if job.state is JobState.PENDING and job.restarts > 0]
         last = self._ledger.last_runs(job.key.job_id for job in again)
         found: set[str] = set()

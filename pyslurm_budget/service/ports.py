@@ -78,8 +78,18 @@ class Commands(Protocol):
     def let_go(self, ref: str) -> None:
         """``scontrol release``: end a hold, also that of a running job, whose owner can lower its priority so."""
 
-    def reserve(self, name: str, *, nodes: Iterable[str], start: int, end: int, accounts: Iterable[str]) -> None:
-        """Create a reservation of ours over nodes that may be busy."""
+    def reserve(
+        self,
+        name: str,
+        *,
+        nodes: Iterable[str],
+        start: int,
+        end: int,
+        accounts: Iterable[str],
+        idle: int | None = None,
+    ) -> None:
+        """Create a reservation of ours over nodes that may be busy. With ``idle``, Slurm deletes it by itself once it
+        has begun and no job has been in it, running or waiting, for so many seconds (about: whole minutes)."""
 
     def release(self, name: str) -> None:
         """Delete a reservation of ours; no error if it is gone."""

@@ -213,10 +213,19 @@ class SimulatedCluster:
         self._fault("commands")
         self._control.let_go(ref)
 
-    def reserve(self, name: str, *, nodes: Iterable[str], start: int, end: int, accounts: Iterable[str]) -> None:
+    def reserve(
+        self,
+        name: str,
+        *,
+        nodes: Iterable[str],
+        start: int,
+        end: int,
+        accounts: Iterable[str],
+        idle: int | None = None,
+    ) -> None:
         """See the port. Only jobs that are moved into the reservation may use its nodes."""
         self._fault("commands")
-        self._site.reserve(name, tuple(nodes), start, end, tuple(accounts))
+        self._site.reserve(name, tuple(nodes), start, end, tuple(accounts), idle=idle)
 
     def release(self, name: str) -> None:
         """See the port."""

@@ -84,8 +84,11 @@ class Site:
 
     # --- reservations
 
-    def reserve(self, name: str, nodes: tuple[str, ...], start: int, end: int, accounts: tuple[str, ...]) -> None:
-        """Create a reservation over nodes that may be busy (Flags=IGNORE_JOBS)."""
+    def reserve(
+        self, name: str, nodes: tuple[str, ...], start: int, end: int, accounts: tuple[str, ...], *, idle: int | None
+    ) -> None:
+        """Create a reservation over nodes that may be busy (Flags=IGNORE_JOBS); with ``idle`` it goes by itself when
+        no job is in it for so long after its start (PURGE_COMP)."""
         s = self._s
         if name in s.reservations:
             raise SlurmRefusedError(f"reservation {name}: Requested reservation is invalid: it exists already")
@@ -100,13 +103,28 @@ class Site:
         s.log("reservation", name, state="made", nodes=",".join(nodes), start=start, end=end)
         s.queue.at(max(start, s.now), Turn.TIMER, self._life.on_change)
         s.queue.at(end, Turn.TIMER, partial(self._over, made))
+        if idle is not None:
+            s.queue.at(max(start, s.now) + idle, Turn.TIMER, partial(self._purge, made, idle))
+
+    def _used(self, name: str) -> bool:
+        """Whether a live job, running or waiting, is in a reservation."""
+        return any(r.reservation == name and r.state is not JobState.OTHER for r in self._s.records.values())
+
+    def _purge(self, reservation: Reservation, idle: int) -> None:
+        """Slurm looks now and then: it goes at the latest two times ``idle`` after the last job left it."""
+        if self._s.reservations.get(reservation.name) is not reservation:
+            return
+        if self._used(reservation.name):
+            self._s.queue.at(self._s.now + idle, Turn.TIMER, partial(self._purge, reservation, idle))
+        else:
+            self._remove(reservation)
 
     def release(self, name: str) -> None:
         """Delete a reservation; refused while a live job is in it (measured on 22.05.8)."""
         found = self._s.reservations.get(name)
         if found is None:
             return
-        if any(r.reservation == name and r.state is not JobState.OTHER for r in self._s.records.values()):
+        if self._used(name):
             raise SlurmRefusedError(f"reservation {name}: Requested reservation is in use")
         self._remove(found)
 

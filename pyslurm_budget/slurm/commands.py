@@ -96,14 +96,25 @@ class SlurmCommands:
         """``scontrol release``, also of a running job that its owner held."""
         self._runner.read("scontrol", "release", _checked_ref(ref))
 
-    def reserve(self, name: str, *, nodes: Iterable[str], start: int, end: int, accounts: Iterable[str]) -> None:
-        """Create a reservation over nodes that may be busy (IGNORE_JOBS)."""
+    def reserve(
+        self,
+        name: str,
+        *,
+        nodes: Iterable[str],
+        start: int,
+        end: int,
+        accounts: Iterable[str],
+        idle: int | None = None,
+    ) -> None:
+        """Create a reservation over nodes that may be busy (IGNORE_JOBS), which goes by itself when it has been idle
+        for so long (PURGE_COMP, in whole minutes)."""
         who = ",".join(_checked_name(account) for account in accounts)
         where = NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP)
         if not where or not who:
             raise UsageError(f"A reservation ({name}) needs nodes and accounts.")
         when = (f"starttime={_time(start)}", f"endtime={_time(end)}")
-        what = (f"nodes={where}", f"accounts={who}", "flags=IGNORE_JOBS")
+        purge = "" if idle is None else f",PURGE_COMP={slurm_minutes(max(idle, 1))}"
+        what = (f"nodes={where}", f"accounts={who}", f"flags=IGNORE_JOBS{purge}")
         command = ("scontrol", "create", "reservation", f"reservationname={_checked_name(name)}")
         self._runner.read(*command, *when, *what)
 

@@ -254,6 +254,31 @@ def test_a_reservation_of_ours_is_seen_keeps_others_out_and_goes(backend: Backen
     eventually(backend, is_in(backend, long, JobState.RUNNING))
 
 
+def test_a_reservation_that_nobody_enters_goes_by_itself_after_its_start(backend: Backend) -> None:
+    """Not before it; and not while a job is in it, who may leave it while it runs."""
+    now = backend.live.snapshot().now
+    names = [n.name for n in backend.live.snapshot().nodes][:2]
+    for name, node in zip(("sbudget_left", "sbudget_used"), names, strict=True):
+        end = now + 86_400
+        backend.commands.reserve(name, nodes=[node], start=now + 75, end=end, accounts=["nlp"], idle=60)
+    ref = backend.submit(Ask(seconds=400))
+    try:
+        eventually(backend, lambda: backend.live.snapshot().now >= now + 70, more=75)
+        assert {r.name for r in backend.live.snapshot().reservations} == {"sbudget_left", "sbudget_used"}
+        backend.cancel(ref)
+        ref = backend.submit(Ask(seconds=400, hold=True))
+        backend.commands.update_job(ref, reservation="sbudget_used")
+        left = lambda: {r.name for r in backend.live.snapshot().reservations}  # noqa: E731
+        eventually(backend, lambda: left() == {"sbudget_used"}, more=180)
+        backend.commands.update_job(ref, reservation="")
+        backend.commands.release("sbudget_used")
+        assert left() == set()
+    finally:
+        backend.cancel(ref)
+        for name in ("sbudget_left", "sbudget_used"):
+            backend.commands.release(name)
+
+
 # --- what Slurm itself does
 
 

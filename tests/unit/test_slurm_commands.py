@@ -56,6 +56,9 @@ def test_a_reservation_in_utc(fakes: Fakes) -> None:
         " nodes=gpu7,n[1-3] accounts=pa flags=IGNORE_JOBS"
     ]
     assert fakes.calls()[0][3]["TZ"] == "UTC"
+    for idle, minutes in ((300, 5), (61, 2), (0, 1)):
+        commands.reserve("sbudget_w1", nodes=nodes, start=1796102012, end=1796105612, accounts=["pa"], idle=idle)
+        assert sent(fakes)[-1].endswith(f" flags=IGNORE_JOBS,PURGE_COMP={minutes}")
 
 
 def test_release_is_content_if_the_reservation_is_gone(fakes: Fakes) -> None:
