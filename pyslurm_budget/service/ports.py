@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pyslurm_budget.domain.model import WorkClass
 from pyslurm_budget.domain.row import row
@@ -15,7 +15,7 @@ from pyslurm_budget.service.counts import CountsLedger
 from pyslurm_budget.service.usage import UsageLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyslurm_budget.domain.books import History
     from pyslurm_budget.domain.budget import Budget, ShareLoan
@@ -101,6 +101,19 @@ class Accounting(Protocol):
     def runs(self, since: int, until: int) -> Iterator[RunRecord]:
         """Every run that was alive or waiting in [since, until), duplicates (requeued runs) included. Raises at any
         point if the answer is not complete."""
+
+
+@runtime_checkable
+class ChangedAccounting(Accounting, Protocol):
+    """Accounting that knows when each row was written."""
+
+    def changed(self, since: int, oldest: int, jobs: Collection[int]) -> Iterator[RunRecord]:
+        """Every run whose row was written at ``since`` or later (its clock), that ended then or later, or has not
+        ended; and all runs of ``jobs``. Of the first, none that ended before ``oldest`` need be. Raises at any point
+        if the answer is not complete.
+
+        What was changed without a trace is not in it, but for open runs: the reader must know which it has open
+        (``jobs``), and now and then read everything."""
 
 
 @dataclass(frozen=True, slots=True)

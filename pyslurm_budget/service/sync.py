@@ -12,10 +12,10 @@ from pyslurm_budget.domain.candidate import contract_of
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.errors import SlurmdbdError
 from pyslurm_budget.service.facts import LIVE
-from pyslurm_budget.service.ports import SyncState
+from pyslurm_budget.service.ports import ChangedAccounting, SyncState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from pyslurm_budget.domain.books import Books
     from pyslurm_budget.domain.model import Job, RunKey, RunRecord
@@ -56,11 +56,10 @@ class Sync:
         what it had saved is right already. ``open_books`` makes the books of this moment from the ledger.
         """
         live = {job.key: job for job in self.maker.snapshot.jobs if job.state in LIVE and job.start is not None}
-        begin, whole = self._since(frozenset(live))
+        rows, begin, whole = self._rows(frozenset(live))
         unseen: dict[RunKey, RunFacts] = {}
         read: set[RunKey] = set()
         changed = seen = 0
-        rows = self.accounting.runs(begin, self.now + DAY)
         while batch := list(islice(rows, BATCH)):
             seen += len(batch)
             believed = (_still_open(record) if record.key in live else record for record in batch)
@@ -114,15 +113,20 @@ class Sync:
         facts = [self.maker.from_job(job, self.maker.class_of(job.qos)) for job in open_still]
         return [fact for fact in facts if fact is not None]
 
-    def _since(self, live: frozenset[RunKey]) -> tuple[int, bool]:
-        """Where to read from, and whether that is the whole window. Runs that the ledger has open and slurmctld no
-        longer has ended some time ago: the read begins at their start."""
+    def _rows(self, live: frozenset[RunKey]) -> tuple[Iterator[RunRecord], int, bool]:
+        """The rows to read, from when on they are, and whether that is the whole window. Runs that the ledger has
+        open and slurmctld no longer has ended some time ago: they are asked for, or the read begins there."""
         oldest = self.now - self.maker.policy.window - DAY
         state, whole_at = self.ledger.sync_state(), self.ledger.get(WHOLE_READ)
         if state is None or whole_at is None or self.now - int(whole_at) >= DAY:
-            return oldest, True
-        dangling = [run.start for run in self.ledger.open_runs() if run.key not in live and run.start is not None]
-        return max(min([state.watermark - OVERLAP, *dangling]), oldest), False
+            return self.accounting.runs(oldest, self.now + DAY), oldest, True
+        begin, open_runs = max(state.watermark - OVERLAP, oldest), self.ledger.open_runs()
+        if isinstance(self.accounting, ChangedAccounting):
+            jobs = {run.key.job_id for run in open_runs}
+            return self.accounting.changed(begin, oldest, jobs), begin, False
+        dangling = [run.start for run in open_runs if run.key not in live and run.start is not None]
+        begin = max(min([begin, *dangling]), oldest)
+        return self.accounting.runs(begin, self.now + DAY), begin, False
 
     def _fact(self, record: RunRecord) -> RunFacts | None:
         """The facts of a row, with the class that counts for nearly all of a long history: it costs less to make them

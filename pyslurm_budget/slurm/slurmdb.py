@@ -15,7 +15,7 @@ from pyslurm_budget.slurm import slurmdb_failures as failures
 from pyslurm_budget.slurm.slurmdb_rows import NEEDED, reader, select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from pyslurm_budget.domain.model import RunRecord
     from pyslurm_budget.slurm.slurmdb_failures import Login
@@ -34,8 +34,13 @@ _SESSION = (
 _ELIGIBLE = "j.time_eligible > 0 AND j.time_eligible < %(horizon)s"
 _ALIVE = f"(j.time_end = 0 OR j.time_end >= %(since)s) AND j.time_submit < %(until)s AND {_ELIGIBLE}"
 # slurmdbd renews mod_time when it writes a job's start or end, not when it suspends one, moves its nodes, flushes a
-# cluster's jobs or repairs a runaway one: open rows and late ends are read whatever their mod_time says.
-_CHANGED = f"(j.mod_time >= %(since)s OR j.time_end = 0 OR j.time_end >= %(since)s) AND {_ELIGIBLE}"
+# cluster's jobs or repairs a runaway one: open rows and late ends are read whatever their mod_time says. mod_time has
+# no index, the end has: the server need not look at rows that ended long ago.
+_CHANGED = (
+    "(j.time_end = 0 OR j.time_end >= %(since)s OR (j.time_end >= %(oldest)s AND j.mod_time >= %(since)s){named}) "
+    f"AND {_ELIGIBLE}"
+)
+_NAMED = " OR j.id_job IN %(jobs)s"
 
 
 class DatabaseAccounting:
@@ -52,18 +57,19 @@ class DatabaseAccounting:
         database, cluster or table), SlurmOutputError (a schema or a row that cannot be read) and ConfigError (no
         driver, no password).
         """
-        return self._read(_ALIVE, max(since, _FIRST_EPOCH), until)
+        return self._read(_ALIVE, {"since": max(since, _FIRST_EPOCH), "until": until})
 
-    def changed(self, since: int) -> Iterator[RunRecord]:
-        """Every run whose row was written at ``since`` or later (the database's time), and all that have not ended.
+    def changed(self, since: int, oldest: int = 0, jobs: Collection[int] = ()) -> Iterator[RunRecord]:
+        """Every run whose row was written at ``since`` or later (the database's time) and that ended at ``oldest`` or
+        later, all that have not ended or did so since then, and those of ``jobs`` (raw ids).
 
-        One change it cannot see: slurmdbd ends a lost run (``sacctmgr show runawayjobs``, a cluster that lost its
-        state) at some time past without a trace in ``mod_time``. Who has such a run open asks :meth:`runs` from its
-        start. ``mod_time`` has no index: the server looks at each row. Raises as :meth:`runs`.
+        slurmdbd ends a lost run (``sacctmgr show runawayjobs``, a cluster that lost its state) at some time past
+        without a trace in ``mod_time``: who has runs open names them. Raises as :meth:`runs`.
         """
-        return self._read(_CHANGED, since, 0)
+        where = _CHANGED.format(named=_NAMED if jobs else "")
+        return self._read(where, {"since": since, "oldest": oldest, "jobs": tuple(jobs), "until": 0})
 
-    def _read(self, where: str, since: int, until: int) -> Iterator[RunRecord]:
+    def _read(self, where: str, values: dict[str, Any]) -> Iterator[RunRecord]:
         mark = f"\x1f{secrets.token_hex(4)}\x1f"  # as for sacct: nobody can have written it into a comment
         with self._connected() as connection:
             tables = self._tables(connection)
@@ -74,8 +80,7 @@ class DatabaseAccounting:
             query = select(
                 tables["{cluster}_job_table"], tables["{cluster}_assoc_table"], mark.encode("ascii"), where
             )
-            horizon = max(until, now) + _DAY
-            rows = _stream(connection, query, {"since": since, "until": until, "horizon": horizon})
+            rows = _stream(connection, query, {**values, "horizon": max(values["until"], now) + _DAY})
             for (row,) in rows:
                 try:
                     record = read(row)

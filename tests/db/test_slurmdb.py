@@ -282,6 +282,9 @@ def test_what_was_changed_since(database: SlurmDatabase) -> None:
     database.job(id_job=5, mod_time=END + 200, time_eligible=0)
     accounting = DatabaseAccounting(database.login, CLUSTER)
     assert keys(list(accounting.changed(END + 100))) == {1, 3, 4}
+    assert keys(list(accounting.changed(END + 100, jobs=[2, 9]))) == {1, 2, 3, 4}
+    assert keys(list(accounting.changed(END + 100, oldest=END + 50))) == {3, 4}, "1 ended before"
+    assert keys(list(accounting.changed(END + 100, oldest=END + 50, jobs=(1,)))) == {1, 3, 4}
     assert keys(list(accounting.changed(0))) == {1, 2, 3, 4}
 
 
