@@ -107,13 +107,13 @@ class Accounting(Protocol):
 class ChangedAccounting(Accounting, Protocol):
     """Accounting that knows when each row was written."""
 
-    def changed(self, since: int, oldest: int, jobs: Collection[int]) -> Iterator[RunRecord]:
-        """Every run whose row was written at ``since`` or later (its clock), that ended then or later, or has not
-        ended; and all runs of ``jobs``. Of the first, none that ended before ``oldest`` need be. Raises at any point
-        if the answer is not complete.
+    def changed(self, since: int, jobs: Collection[int], written: int | None, oldest: int) -> Iterator[RunRecord]:
+        """Every run that has not ended, or did at ``since`` or later, and all runs of ``jobs``; with ``written`` also
+        those whose row was written then or later (its clock) and that ended at ``oldest`` or later. Raises at any
+        point if the answer is not complete.
 
         What was changed without a trace is not in it, but for open runs: the reader must know which it has open
-        (``jobs``), and now and then read everything."""
+        (``jobs``), and now and then read everything. To look for what was written costs more than the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ BATCH = 5000
 # ...and the whole window is read again once a day, because history in slurmdbd is not immutable.
 DAY = 24 * 3600
 WHOLE_READ = "whole-read"
+# Where accounting knows when a row was written, it is asked for that once an hour: it must look at each row.
+WRITTEN_READ = "written-read"
+HOUR = 3600
 INSTALLED = "installed"
 
 
@@ -56,7 +59,7 @@ class Sync:
         what it had saved is right already. ``open_books`` makes the books of this moment from the ledger.
         """
         live = {job.key: job for job in self.maker.snapshot.jobs if job.state in LIVE and job.start is not None}
-        rows, begin, whole = self._rows(frozenset(live))
+        rows, begin, read_now = self._rows(frozenset(live))
         unseen: dict[RunKey, RunFacts] = {}
         read: set[RunKey] = set()
         changed = seen = 0
@@ -74,8 +77,8 @@ class Sync:
         last = self._judged(unseen, live, open_books()).values() if unseen else ()
         changed += self.ledger.save_runs(last, SyncState(watermark=self.now, as_of=self.now, complete=True))
         self._note_absent()
-        if whole:
-            self.ledger.put(WHOLE_READ, str(self.now))
+        for name in read_now:
+            self.ledger.put(name, str(self.now))
         return changed
 
     def _refuse_nothing(self, begin: int) -> None:
@@ -113,20 +116,27 @@ class Sync:
         facts = [self.maker.from_job(job, self.maker.class_of(job.qos)) for job in open_still]
         return [fact for fact in facts if fact is not None]
 
-    def _rows(self, live: frozenset[RunKey]) -> tuple[Iterator[RunRecord], int, bool]:
-        """The rows to read, from when on they are, and whether that is the whole window. Runs that the ledger has
-        open and slurmctld no longer has ended some time ago: they are asked for, or the read begins there."""
+    def _rows(self, live: frozenset[RunKey]) -> tuple[Iterator[RunRecord], int, tuple[str, ...]]:
+        """The rows to read, from when on they are, and what is to be noted as read now. Runs that the ledger has open
+        and slurmctld no longer has ended some time ago: they are asked for, or the read begins there."""
         oldest = self.now - self.maker.policy.window - DAY
-        state, whole_at = self.ledger.sync_state(), self.ledger.get(WHOLE_READ)
-        if state is None or whole_at is None or self.now - int(whole_at) >= DAY:
-            return self.accounting.runs(oldest, self.now + DAY), oldest, True
+        state = self.ledger.sync_state()
+        if state is None or self._is_due(WHOLE_READ, DAY):
+            return self.accounting.runs(oldest, self.now + DAY), oldest, (WHOLE_READ, WRITTEN_READ)
         begin, open_runs = max(state.watermark - OVERLAP, oldest), self.ledger.open_runs()
         if isinstance(self.accounting, ChangedAccounting):
             jobs = {run.key.job_id for run in open_runs}
-            return self.accounting.changed(begin, oldest, jobs), begin, False
+            if not self._is_due(WRITTEN_READ, HOUR):
+                return self.accounting.changed(begin, jobs, None, oldest), begin, ()
+            written = int(self.ledger.get(WRITTEN_READ) or oldest) - OVERLAP
+            return self.accounting.changed(begin, jobs, written, oldest), begin, (WRITTEN_READ,)
         dangling = [run.start for run in open_runs if run.key not in live and run.start is not None]
         begin = max(min([begin, *dangling]), oldest)
-        return self.accounting.runs(begin, self.now + DAY), begin, False
+        return self.accounting.runs(begin, self.now + DAY), begin, ()
+
+    def _is_due(self, name: str, every: int) -> bool:
+        last = self.ledger.get(name)
+        return last is None or self.now - int(last) >= every
 
     def _fact(self, record: RunRecord) -> RunFacts | None:
         """The facts of a row, with the class that counts for nearly all of a long history: it costs less to make them

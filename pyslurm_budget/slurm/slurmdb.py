@@ -34,13 +34,11 @@ _SESSION = (
 _ELIGIBLE = "j.time_eligible > 0 AND j.time_eligible < %(horizon)s"
 _ALIVE = f"(j.time_end = 0 OR j.time_end >= %(since)s) AND j.time_submit < %(until)s AND {_ELIGIBLE}"
 # slurmdbd renews mod_time when it writes a job's start or end, not when it suspends one, moves its nodes, flushes a
-# cluster's jobs or repairs a runaway one: open rows and late ends are read whatever their mod_time says. mod_time has
-# no index, the end has: the server need not look at rows that ended long ago.
-_CHANGED = (
-    "(j.time_end = 0 OR j.time_end >= %(since)s OR (j.time_end >= %(oldest)s AND j.mod_time >= %(since)s){named}) "
-    f"AND {_ELIGIBLE}"
-)
+# cluster's jobs or repairs a runaway one: open rows and late ends are read whatever their mod_time says. Ends and ids
+# have an index, mod_time has none.
+_CHANGED = f"(j.time_end = 0 OR j.time_end >= %(since)s{{more}}) AND {_ELIGIBLE}"
 _NAMED = " OR j.id_job IN %(jobs)s"
+_WRITTEN = " OR (j.time_end >= %(oldest)s AND j.mod_time >= %(written)s)"
 
 
 class DatabaseAccounting:
@@ -59,15 +57,19 @@ class DatabaseAccounting:
         """
         return self._read(_ALIVE, {"since": max(since, _FIRST_EPOCH), "until": until})
 
-    def changed(self, since: int, oldest: int = 0, jobs: Collection[int] = ()) -> Iterator[RunRecord]:
-        """Every run whose row was written at ``since`` or later (the database's time) and that ended at ``oldest`` or
-        later, all that have not ended or did so since then, and those of ``jobs`` (raw ids).
+    def changed(
+        self, since: int, jobs: Collection[int] = (), written: int | None = None, oldest: int = 0
+    ) -> Iterator[RunRecord]:
+        """Every run that has not ended, or did at ``since`` or later, and those of ``jobs`` (raw ids); with
+        ``written`` also those whose row was written then or later (the database's time) and that ended at ``oldest``
+        or later, for which the server looks at each row that may be one. Raises as :meth:`runs`.
 
         slurmdbd ends a lost run (``sacctmgr show runawayjobs``, a cluster that lost its state) at some time past
-        without a trace in ``mod_time``: who has runs open names them. Raises as :meth:`runs`.
+        without a trace in ``mod_time``: who has runs open names them.
         """
-        where = _CHANGED.format(named=_NAMED if jobs else "")
-        return self._read(where, {"since": since, "oldest": oldest, "jobs": tuple(jobs), "until": 0})
+        where = _CHANGED.format(more=(_NAMED if jobs else "") + ("" if written is None else _WRITTEN))
+        given = {"since": since, "jobs": tuple(jobs), "written": written, "oldest": oldest, "until": 0}
+        return self._read(where, given)
 
     def _read(self, where: str, values: dict[str, Any]) -> Iterator[RunRecord]:
         mark = f"\x1f{secrets.token_hex(4)}\x1f"  # as for sacct: nobody can have written it into a comment

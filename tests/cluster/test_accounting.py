@@ -141,8 +141,9 @@ def test_jobs_of_every_kind(bench: Bench) -> None:
     settled(lambda: [run for run in bench.runs() if run.key.submit >= began and not run.end], [])
     after = bench.accounts.compare(began)
     assert {run.state for run in after.values()} >= {"COMPLETED", "FAILED", "CANCELLED", "REQUEUED"}
-    assert {run.key for run in bench.accounts.sql.changed(began)} == set(after), "all of them are of just now"
-    assert not [run for run in bench.accounts.sql.changed(int(time.time()) + 3600) if run.key.submit >= began]
+    assert {run.key for run in bench.accounts.sql.changed(began, written=began)} == set(after)
+    later = int(time.time()) + 3600
+    assert not [run for run in bench.accounts.sql.changed(later, written=later) if run.key.submit >= began]
 
 
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}

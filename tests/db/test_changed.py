@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.db.servers import Server
 
 pytestmark = pytest.mark.database
-STEP = 20 * 60
+STEP = 70 * 60  # rows that were written are looked for once an hour
 STEPS = 8
 TRES = ("1=8,2=1000,4=1,1001=1,1002=1", "1=8,2=1000,4=1,1001=2,1002=2")
 LATE = st.sampled_from((0, 0, 1, 599, STEP + 1, 5 * HOUR))
@@ -62,9 +62,9 @@ class Counting:
         self.asked.append("runs")
         return self._noted(self._accounting.runs(since, until))
 
-    def changed(self, since: int, oldest: int, jobs: Collection[int]) -> Iterator[RunRecord]:
-        self.asked.append("changed")
-        return self._noted(self._accounting.changed(since, oldest, jobs))
+    def changed(self, since: int, jobs: Collection[int], written: int | None, oldest: int) -> Iterator[RunRecord]:
+        self.asked.append("open" if written is None else "written")
+        return self._noted(self._accounting.changed(since, jobs, written, oldest))
 
     def _noted(self, rows: Iterator[RunRecord]) -> Iterator[RunRecord]:
         for row in rows:
@@ -191,7 +191,7 @@ def test_what_was_changed_leaves_what_everything_leaves(
         changed, everything = synced(by_changes, accounting, dbd), synced(by_all, Whole(accounting._accounting), dbd)
         assert changed == everything
         dbd.now += STEP
-    assert accounting.asked == ["runs", *["changed"] * (len(history) - 1)]
+    assert accounting.asked == ["runs", *["written"] * (len(history) - 1)]
     assert by_changes.verify_usage()[1] == ()
 
 
@@ -212,15 +212,37 @@ def test_only_what_was_changed_is_read_and_all_of_it_once_a_day(
     dbd.start(0)
     dbd.correct(7)
     synced(ledger, accounting, dbd)
-    assert (accounting.read, accounting.asked[1:]) == (22, ["changed"])
+    assert (accounting.read, accounting.asked[1:]) == (22, ["written"])
     dbd.now += HOUR
     dbd.set(8, False, tres_alloc=TRES[1])  # nothing shows that
     synced(ledger, accounting, dbd)
-    assert (accounting.read, accounting.asked[2:]) == (24, ["changed"]), "7 once more, and the run that goes on"
+    assert (accounting.read, accounting.asked[2:]) == (24, ["written"]), "7 once more, and the run that goes on"
     dbd.now += DAY
     found = {run.key.job_id: run.gpus for run in synced(ledger, accounting, dbd)}
     assert (accounting.read, accounting.asked[3:]) == (24 + 21, ["runs"])
     assert (found[7], found[8]) == (2, 2)
+
+
+def test_what_was_written_is_looked_for_once_an_hour(
+    slurmdb: SlurmDatabase, ledgers: Callable[[], SqlLedger]
+) -> None:
+    slurmdb.empty()
+    ledger = ledgers()
+    accounting = Counting(DatabaseAccounting(slurmdb.login, CLUSTER))
+    dbd = Slurmdbd(slurmdb, int(time.time()) - 2 * DAY)
+    for _ in range(2):
+        dbd.start(5 * HOUR)
+        dbd.end(dbd.last, 4 * HOUR)
+    found: list[dict[int, int | None]] = []
+    for seconds in (0, 1800, 1799, 1, 1800):
+        dbd.now += seconds
+        found.append({run.key.job_id: run.gpus for run in synced(ledger, accounting, dbd)})
+        if seconds == 0:
+            dbd.now += 1
+            dbd.correct(1)
+            dbd.now -= 1
+    assert accounting.asked == ["runs", "open", "open", "written", "open"]
+    assert [runs[1] for runs in found] == [1, 1, 1, 2, 2]
 
 
 def test_runs_that_the_ledger_has_open_are_asked_for(

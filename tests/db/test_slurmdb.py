@@ -281,10 +281,11 @@ def test_what_was_changed_since(database: SlurmDatabase) -> None:
     database.job(id_job=4, mod_time=START, time_end=END + 100)  # slurmdbd lost the cluster and ended its jobs
     database.job(id_job=5, mod_time=END + 200, time_eligible=0)
     accounting = DatabaseAccounting(database.login, CLUSTER)
-    assert keys(list(accounting.changed(END + 100))) == {1, 3, 4}
-    assert keys(list(accounting.changed(END + 100, jobs=[2, 9]))) == {1, 2, 3, 4}
-    assert keys(list(accounting.changed(END + 100, oldest=END + 50))) == {3, 4}, "1 ended before"
-    assert keys(list(accounting.changed(END + 100, oldest=END + 50, jobs=(1,)))) == {1, 3, 4}
+    assert keys(list(accounting.changed(END + 100))) == {3, 4}
+    assert keys(list(accounting.changed(END + 100, written=END + 100))) == {1, 3, 4}
+    assert keys(list(accounting.changed(END + 100, [2, 9], END + 100))) == {1, 2, 3, 4}
+    assert keys(list(accounting.changed(END + 100, (), END + 100, END + 50))) == {3, 4}, "1 ended before"
+    assert keys(list(accounting.changed(END + 100, (1,), END + 100, END + 50))) == {1, 3, 4}
     assert keys(list(accounting.changed(0))) == {1, 2, 3, 4}
 
 
