@@ -172,3 +172,32 @@ def test_what_does_not_fit_stops_nobody(site: Site) -> None:
     assert stopped(site) == []
     assert exposed(site) == []
     assert {site.state_of(job) for job in runs} == {"RUNNING"}
+
+
+def test_no_user_can_claim(site: Site) -> None:
+    waits = site.submit("vision", 4, "--hold")
+    asked = site.cluster.run(["sbatch", "-A", "vision", "--qos=claim", "-n1", "--wrap", "true"], "bob", check=False)
+    assert asked.status != 0
+    moved = site.cluster.run(["scontrol", "update", f"jobid={waits}", "qos=claim"], "bob", check=False)
+    assert moved.status != 0
+    assert site.qos(waits) == "backed"
+
+
+def test_one_command_stops_all_claims(site: Site) -> None:
+    runs, waits = full_house(site)
+    change = ["sacctmgr", "-i", "modify", "qos", "claim", "set"]
+    site.cluster.run([*change, "preempt=spare"])
+    try:
+        for _ in range(4):
+            site.sbudget("reconcile", "--apply")
+        assert stopped(site) == []
+        assert site.state_of(waits) == "PENDING"
+        with ledger_of(site) as ledger:
+            assert {i.outcome for i in ledger.intents(kinds=[ActionKind.CLAIM])} == {
+                "Slurm found no place for it with these runs open"
+            }
+    finally:
+        site.cluster.run([*change, "preempt=spare,backed"])
+    served(site, waits)
+    assert len(stopped(site)) == 1
+    assert set(stopped(site)) <= set(runs)
