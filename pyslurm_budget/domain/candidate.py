@@ -36,8 +36,10 @@ NEVER = (
     "PartitionTimeLimit",
     "QOSMin",
     "QOSNotAllowed",
-    "ReqNodeNotAvail",
 )
+# Slurm says this for whatever wants a node that is down or reserved just now, and may say another in its next pass:
+# no sign that a job could start, and none that one that was admitted could not.
+COMES_AND_GOES = "ReqNodeNotAvail"
 PER_JOB = "PerJob"
 # Nodes are reserved now, for somebody else or for this very job: it waits for room as others do (scontrol writes the
 # underscores).
@@ -156,7 +158,7 @@ def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task:
         contract=contract,
         signature=signature,
         obstacle=obstacle or _obstacle(situation, job, budget, known),
-        eligible=could_start(job, situation.now),
+        eligible=could_start(job, situation.now, admitted=known is not None and known.work_class is WorkClass.BACKED),
         known=known,
         returning=ref in situation.returning,
         task=task,
@@ -185,8 +187,11 @@ def _moved_by_user(known: Admission) -> bool:
     return known.work_class is WorkClass.BACKED and known.reason.numbers.get("was") == "backed"
 
 
-def could_start(job: Job, now: int) -> bool:
-    """Whether Slurm could start it now: not held, dependencies met, begin time (nearly) reached, no "never"."""
+def could_start(job: Job, now: int, *, admitted: bool = False) -> bool:
+    """Whether Slurm could start it now: not held, dependencies met, begin time (nearly) reached, no "never"; one that
+    was ``admitted`` is not given up for a reason that comes and goes."""
+    if job.reason.startswith(COMES_AND_GOES) and not admitted:
+        return False
     if job.priority == 0 or job.eligible is None or job.eligible > now + SOON:
         return False
     never = job.reason.startswith(NEVER) and not job.reason.startswith(RESERVED)

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import JobState
-from pyslurm_budget.domain.order import BACKED_BASE, CEILING
+from pyslurm_budget.domain.steps import BACKED_BASE, CEILING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

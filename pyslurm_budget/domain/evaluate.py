@@ -16,8 +16,8 @@ from pyslurm_budget.domain.drain import drained_runs, pools_of
 from pyslurm_budget.domain.kept import begun, tend
 from pyslurm_budget.domain.making import make_room
 from pyslurm_budget.domain.model import JobState, WorkClass
-from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, current_step, step_size, wanted_steps
 from pyslurm_budget.domain.plan import Action, ActionKind, BudgetState, Plan, Reason, Taking
+from pyslurm_budget.domain.steps import BACKED_BASE, SPARE_BASE, ladder
 from pyslurm_budget.domain.sweep import exposed
 
 if TYPE_CHECKING:
@@ -167,10 +167,10 @@ def _while_closed(situation: Situation, takings: list[Taking]) -> tuple[list[Tak
 
 
 def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
-    """Moves between the classes first (they protect, or free, GPUs), then the order; best jobs first."""
-    size = step_size(situation.snapshot.controller.weights)
-    moves: list[Action] = []
-    ranks: list[Action] = []
+    """Moves between the classes first (they protect, or free, GPUs), then the order; best of all pools first."""
+    steps = ladder(situation.snapshot.controller.weights)
+    moves: list[tuple[tuple[bool, int], Action]] = []
+    ranks: list[tuple[tuple[int, bool], Action]] = []
     for work_class, base, orders in (
         (WorkClass.BACKED, BACKED_BASE, classes.backed),
         (WorkClass.SPARE, SPARE_BASE, classes.spare),
@@ -179,18 +179,24 @@ def _class_changes(situation: Situation, classes: Classes) -> list[Action]:
             # A job that claims keeps its claim's rank until the round is over.
             order = [c for c in waiting if c.job.qos != situation.policy.classes.claim]
             ranked = _records(situation, order, work_class)
-            current = [current_step(c.job.priority, base, size) for c in ranked]
+            current = [steps.read(c.job.priority, base) for c in ranked]
             changes = [
-                _change(c, _wanted_qos(situation, c, work_class), classes, base + step * size, ranked=step != had)
-                for c, step, had in zip(ranked, wanted_steps(current), current, strict=True)
+                _change(
+                    c, _wanted_qos(situation, c, work_class), classes, steps.factor(base, step), ranked=step != had
+                )
+                for c, step, had in zip(ranked, steps.wanted(current), current, strict=True)
             ]
             later = [c for c in order if not c.eligible and not _withheld(situation, c)]
             changes += [_change(c, _wanted_qos(situation, c, work_class), classes, base, ranked=False) for c in later]
-            moves.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_CLASS)
-            ranks.extend(a for a in changes if a is not None and a.kind is ActionKind.SET_RANK)
+            spare = work_class is WorkClass.SPARE
+            placed = [(place, a) for place, a in enumerate(changes) if a is not None]
+            moves.extend(((spare, place), a) for place, a in placed if a.kind is ActionKind.SET_CLASS)
+            ranks.extend(((place, spare), a) for place, a in placed if a.kind is ActionKind.SET_RANK)
+    first = [action for _, action in sorted(moves, key=lambda move: move[0])]
+    then = [action for _, action in sorted(ranks, key=lambda rank: rank[0])]
     # A record that is split now is ranked in the next cycle: its present name also means the tasks that leave it.
-    splitting = {a.for_ref for a in moves if a.for_ref is not None}
-    return _merged(moves) + _merged([a for a in ranks if a.for_ref not in splitting])
+    splitting = {a.for_ref for a in first if a.for_ref is not None}
+    return _merged(first) + _merged([a for a in then if a.for_ref not in splitting])
 
 
 def _withheld(situation: Situation, c: Candidate) -> bool:
@@ -294,13 +300,13 @@ def _as_record(action: Action, ref: str) -> Action:
 
 def _started(situation: Situation) -> list[Action]:
     """A run that starts gets the lowest step of its class, so that a requeue does not jump the queue."""
-    size = step_size(situation.snapshot.controller.weights)
+    steps = ladder(situation.snapshot.controller.weights)
     found: list[Action] = []
     for run in situation.runs:
         if run.withheld or not situation.policy.classes.is_managed(run.job.qos):
             continue
         base = SPARE_BASE if situation.policy.classes.is_spare(run.job.qos) else BACKED_BASE
-        if run.job.priority > 0 and current_step(run.job.priority, base, size) != 0:
+        if run.job.priority > 0 and steps.read(run.job.priority, base) != 0:
             found.append(_run_action(run, ActionKind.RESET_RANK, Reason("run-started"), site_factor=base))
     return found
 

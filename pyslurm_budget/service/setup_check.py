@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.engine import AUTO
-from pyslurm_budget.domain.order import CEILING, STEPS
+from pyslurm_budget.domain.steps import CEILING, STEPS, ladder
 from pyslurm_budget.errors import SlurmSetupError
 from pyslurm_budget.service import setup_claim
 from pyslurm_budget.service.setup import SLURMS_OWN, LetUse, priority_below
@@ -119,7 +119,8 @@ def _weights(facts: SlurmFacts) -> Iterator[Point]:
         line = f"lower the PriorityWeight settings until they add up to less than {CEILING}"
         yield Point("weights", Verdict.MUST, says, line)
     else:
-        line = f"the order of jobs is exact only if they add up to at most {most}"
+        own = ladder(facts.weights).own
+        line = f"only the first {own} jobs have places of their own in the order; more, the less the weights are"
         yield _point("weights", facts.weights <= most, says, line, otherwise=Verdict.ADVISED)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE, step_of, step_size
 from pyslurm_budget.domain.slices import thousandths
+from pyslurm_budget.domain.steps import BACKED_BASE, SPARE_BASE, ladder
 from pyslurm_budget.domain.table import (
     AccountLine,
     ContractLine,
@@ -128,13 +128,13 @@ def _accounts(situation: Situation, evaluation: Evaluation) -> Iterator[AccountL
 
 
 def _account(situation: Situation, evaluation: Evaluation, account: str, budget: str, pool: str) -> AccountLine:
-    size = step_size(situation.snapshot.controller.weights)
+    steps = ladder(situation.snapshot.controller.weights)
     limits = evaluation.books.limits(budget, pool)
     return AccountLine(
         account=account,
         pool=pool,
-        backed_factor=BACKED_BASE + size * step_of(_place(evaluation, budget, pool, spare=False)),
-        spare_factor=SPARE_BASE + size * step_of(_place(evaluation, budget, pool, spare=True)),
+        backed_factor=steps.factor(BACKED_BASE, steps.step_of(_place(evaluation, budget, pool, spare=False))),
+        spare_factor=steps.factor(SPARE_BASE, steps.step_of(_place(evaluation, budget, pool, spare=True))),
         limits=tuple(_limit_name(i, limits) for i in range(len(limits))),
     )
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pyslurm_budget.domain.evaluate import evaluate
 from pyslurm_budget.domain.model import Controller, JobState, Mode, WorkClass
-from pyslurm_budget.domain.order import BACKED_BASE
 from pyslurm_budget.domain.plan import ActionKind, Reason
 from pyslurm_budget.domain.policy import Policy
+from pyslurm_budget.domain.steps import BACKED_BASE
 from tests.applying import after, updates
 from tests.build import DAY, HOUR, NOW, array, held, live, node, pending, request, running, situation, tree, use
 

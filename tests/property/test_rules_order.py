@@ -8,17 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyslurm_budget.domain.books import Books
-from pyslurm_budget.domain.order import (
-    BACKED_BASE,
-    OWN_STEPS,
-    SPARE_BASE,
-    STEPS,
-    FairOrder,
-    Waiting,
-    current_step,
-    step_size,
-    wanted_steps,
-)
+from pyslurm_budget.domain.order import FairOrder, Waiting
 from tests.build import NOW, POOL, books, tree, use
 
 TREE = tree(org="1/2", far="1/2", red=("org", "1/2"), blue=("org", "1/4"), sub=("red", "1/2"))
@@ -153,36 +143,3 @@ def test_pools_do_not_influence_each_other(
     ordered(both, there[2], pool="h100")
     both.charge(use(b, n, user=u, pool="h100") for (b, u), n in there[1].items())
     assert ordered(both, jobs) == alone
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(0, STEPS), st.integers(0, 6210), st.data())
-def test_a_step_can_be_read_back_from_the_priority(step: int, weights: int, data: st.DataObject) -> None:
-    """For every priority that Slurm's own weights can give, in both classes; 0 alone is a held job's."""
-    natural = data.draw(st.integers(0, weights))
-    size = step_size(weights)
-    for base in (BACKED_BASE, SPARE_BASE):
-        priority = natural + base + step * size
-        assert current_step(priority, base, size) == (step if priority else None)
-        other = SPARE_BASE if base == BACKED_BASE else BACKED_BASE
-        assert priority == 0 or current_step(priority, other, size) is None
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(st.none(), st.integers(0, STEPS)), max_size=300))
-def test_wanted_steps_are_in_order_few_and_stable(current: list[int | None]) -> None:
-    wanted = wanted_steps(current)
-    assert len(wanted) == len(current)
-    assert wanted == sorted(wanted, reverse=True)
-    assert len(set(wanted[:OWN_STEPS])) == len(wanted[:OWN_STEPS])
-    assert all(0 <= step <= STEPS for step in wanted)
-    assert wanted_steps(wanted) == wanted
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 400), st.sets(st.integers(0, 399)))
-def test_jobs_that_leave_the_queue_move_no_other_of_the_first(count: int, gone: set[int]) -> None:
-    """What is left of an order is in order, as long as nobody with a shared step comes among the first."""
-    first = wanted_steps([None] * min(count, OWN_STEPS))
-    rest: list[int | None] = [step for i, step in enumerate(first) if i not in gone]
-    assert wanted_steps(rest) == rest

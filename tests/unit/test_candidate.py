@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyslurm_budget.domain.books import Price
-from pyslurm_budget.domain.candidate import Candidate, candidates, contract_of
+from pyslurm_budget.domain.candidate import Candidate, candidates, contract_of, could_start
+from pyslurm_budget.domain.evaluate import evaluate
 from pyslurm_budget.domain.model import Job, JobState, Mode, RunKey, WorkClass
 from pyslurm_budget.domain.plan import Admission, Reason
 from pyslurm_budget.domain.policy import ClassMap, Policy
@@ -292,3 +293,16 @@ def test_a_job_that_comes_back_is_said_to() -> None:
 
 def test_a_request_for_no_gpus_is_priced_by_its_part_of_the_node() -> None:
     assert only(pending(1, request=request(0, cpus=64))).price.rate == 8000
+
+
+def test_an_admitted_job_is_not_given_up_for_a_reason_that_comes_and_goes() -> None:
+    """A node that it could use is down in one pass: it would lose its class, and get it back in the next."""
+    job = pending(1, reason="ReqNodeNotAvail,_UnavailableNodes:n1")
+    assert not could_start(job, NOW)
+    assert could_start(job, NOW, admitted=True)
+    before = situation([pending(1, reason="Resources")])
+    after_it = situation([job], admissions={a.ref: a for a in evaluate(before).plan.admissions})
+    (admission,) = evaluate(after_it).plan.admissions
+    assert admission.work_class is WorkClass.BACKED
+    (fresh,) = evaluate(situation([job])).plan.admissions
+    assert fresh.work_class is WorkClass.SPARE

@@ -14,9 +14,9 @@ from pyslurm_budget.domain.candidate import candidates
 from pyslurm_budget.domain.demand import Demand, demands
 from pyslurm_budget.domain.evaluate import evaluate
 from pyslurm_budget.domain.model import WorkClass
-from pyslurm_budget.domain.order import BACKED_BASE, current_step, step_size
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.policy import Policy
+from pyslurm_budget.domain.steps import BACKED_BASE, ladder
 from tests.applying import after, cycles
 from tests.build import (
     DAY,
@@ -109,14 +109,14 @@ def test_row_5_what_nobody_can_stop_pays_for_all_of_its_time() -> None:
 
 def test_row_6_a_run_keeps_no_place_in_the_queue() -> None:
     """Its SiteFactor is reset when it starts: requeued by its owner, it stands behind those who wait."""
-    size = step_size(0)
-    run = live(running(101, held("n1", 8), account="red", user="alice", priority=BACKED_BASE + 160 * size))
+    steps = ladder(0)
+    run = live(running(101, held("n1", 8), account="red", user="alice", priority=steps.factor(BACKED_BASE, 160)))
     of = plan([pending(1, 8, submit=NOW - 60, account="blue", user="bob")], runs=[run])
     of, _ = cycles(of, 1)
     (job,) = (r.job for r in of.runs)
-    assert current_step(job.priority, BACKED_BASE, size) == 0
+    assert steps.read(job.priority, BACKED_BASE) == 0
     (waits,) = (j for j in of.snapshot.jobs if j.ref == "1")
-    assert waits.priority > job.priority or current_step(waits.priority, BACKED_BASE, size) == 0
+    assert waits.priority > job.priority or steps.read(waits.priority, BACKED_BASE) == 0
 
 
 def test_row_6_a_requeued_job_is_a_new_one() -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from pyslurm_budget.domain.evaluate import evaluate
 from pyslurm_budget.domain.model import Controller, JobState, Mode
-from pyslurm_budget.domain.order import BACKED_BASE, STEPS, step_size
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.policy import ClassMap, Policy
+from pyslurm_budget.domain.steps import BACKED_BASE, STEPS, ladder
 from tests.applying import after, applied, cycles, updates
 from tests.build import (
     DAY,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FREE = replace(Policy(), ceiling_part=Fraction(100))
 WEIGHTS = 1000
-SIZE = step_size(WEIGHTS)
+SIZE = ladder(WEIGHTS).size
 CONTROLLER = Controller("alpha", NOW, (24, 11, 5), NOW - DAY, weights=WEIGHTS)
 
 
@@ -131,7 +131,7 @@ def test_ranks_follow_the_fair_order() -> None:
     assert {a.ref: a.site_factor for a in actions(plan(jobs))} == {
         "2": BACKED_BASE + 160 * SIZE,
         "1": BACKED_BASE + 159 * SIZE,
-        "3": BACKED_BASE + 158 * SIZE,
+        "3": BACKED_BASE + 157 * SIZE,
     }
 
 

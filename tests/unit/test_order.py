@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pyslurm_budget.domain.books import Books
 from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.model import WorkClass
-from pyslurm_budget.domain.order import (
-    BACKED_BASE,
-    CEILING,
-    OWN_STEPS,
-    SPARE_BASE,
-    STEPS,
-    FairOrder,
-    Waiting,
-    current_step,
-    step_of,
-    step_size,
-    wanted_steps,
-)
+from pyslurm_budget.domain.order import FairOrder, Waiting
 from tests.build import POOL, books, tree, use
 
 LOTS = 1_000_000
@@ -158,53 +144,3 @@ def test_among_users_too_spare_work_is_ranked_by_all_use() -> None:
     jobs = [wait("a", user="alice"), wait("c", user="carol")]
     assert refs(after_use(), *jobs) == ["a", "c"]
     assert refs(after_use(), *jobs, spare=True) == ["c", "a"]
-
-
-# Steps
-
-
-def test_the_first_have_steps_of_their_own_and_those_behind_share() -> None:
-    steps = [step_of(i) for i in range(20_000)]
-    assert steps[0] == STEPS
-    assert len(set(steps[:OWN_STEPS])) == OWN_STEPS
-    assert steps == sorted(steps, reverse=True)
-    assert min(steps) >= 1
-
-
-@pytest.mark.parametrize("weights", [0, 1, 1000, 6000, 6210, 100_000, 10**9])
-def test_the_steps_of_a_class_never_reach_the_other(weights: int) -> None:
-    size = step_size(weights)
-    assert size >= 1
-    assert SPARE_BASE + STEPS * size + min(weights, size - 1) < SPARE_BASE + CEILING < BACKED_BASE
-
-
-def test_steps_are_above_slurms_own_weights_where_they_can_be() -> None:
-    assert step_size(5000) == 5001
-    assert step_size(6210) == 6211
-    assert step_size(6211) == 6211  # too large: setup check says so
-
-
-@pytest.mark.parametrize("priority", [0, 1_500_000, BACKED_BASE - 1])
-def test_a_priority_that_is_none_of_ours_has_no_step(priority: int) -> None:
-    assert current_step(priority, BACKED_BASE, 1001) is None
-
-
-def test_a_job_of_the_other_class_has_no_step_here() -> None:
-    assert current_step(BACKED_BASE + 1001 * 5, SPARE_BASE, 1001) is None
-
-
-def test_jobs_in_order_keep_their_steps() -> None:
-    falling = [150, 149, 20, 3]
-    assert wanted_steps(falling) == falling
-
-
-def test_equal_steps_are_in_order_only_behind_those_that_have_their_own() -> None:
-    own = list(range(STEPS, STEPS - OWN_STEPS, -1))
-    assert wanted_steps([*own, 7, 7, 7]) == [*own, 7, 7, 7]
-    assert wanted_steps([7, 7]) == [STEPS, STEPS - 1]
-
-
-def test_a_new_or_a_misplaced_job_gets_the_order_its_steps() -> None:
-    assert wanted_steps([150, None]) == [STEPS, STEPS - 1]
-    assert wanted_steps([100, 150]) == [STEPS, STEPS - 1]
-    assert wanted_steps([]) == []
