@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from typing import TYPE_CHECKING
@@ -25,9 +26,9 @@ from pyslurm_budget.domain.model import (
     Tres,
     WorkClass,
 )
-from pyslurm_budget.domain.order import BACKED_BASE, SPARE_BASE
 from pyslurm_budget.domain.policy import Policy
 from pyslurm_budget.domain.situation import LiveRun, Situation
+from pyslurm_budget.domain.steps import BACKED_BASE, SPARE_BASE
 
 if TYPE_CHECKING:
     import argparse
@@ -149,13 +150,14 @@ def _nodes(count: int) -> tuple[Node, ...]:
             TYPES[i % 4],
             CPUS,
             MEMORY,
+            features=frozenset({"nvlink"}) if i % 8 < 4 else frozenset(),
         )
         for i in range(count)
     )
 
 
 def _used(n: Node, gpus: int, cpus: int, memory: int) -> Node:
-    return Node(n.name, n.partitions, n.gpus, n.gpu_type, n.cpus, n.memory_mb, gpus, cpus, memory)
+    return replace(n, gpus_used=gpus, cpus_used=cpus, memory_used_mb=memory)
 
 
 def _runs(random: Random, accounts: list[str], count: int, nodes: int) -> tuple[LiveRun, ...]:
@@ -257,7 +259,7 @@ def _request(gpus: int, wide: int, *, featured: bool) -> Request:
         gpus_per_node=gpus,
         cpus=8 * gpus * wide,
         memory_mb=60_000 * gpus * wide,
-        special="features" if featured else None,
+        features=(frozenset({"nvlink"}),) if featured else (),
     )
 
 
