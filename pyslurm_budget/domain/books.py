@@ -149,6 +149,7 @@ class Books:
         self.grid = horizons(policy.cap)
         self.books: dict[tuple[str, str], Book] = {}
         self.directs: dict[tuple[str, str], Book] = {}
+        self._touched: dict[tuple[str, str], list[Book]] = {}
         self._refused: dict[tuple[str, str], list[tuple[Price, int, str]]] = defaultdict(list)
         for (account, pool), allowance in allowances.items():
             ceiling = self._ceiling(account, pool, pool_sizes.get(pool, 0))
@@ -175,10 +176,13 @@ class Books:
 
     def touched(self, budget: str, pool: str) -> list[Book]:
         """Every book that an entry for this budget stands in: its own, its implicit child's, and its ancestors'."""
-        found = [book for name in self.tree.path(budget) if (book := self.books.get((name, pool))) is not None]
-        if (budget, pool) in self.directs:
-            found.append(self.directs[budget, pool])
-        return found
+        known = self._touched.get((budget, pool))
+        if known is None:
+            known = [book for name in self.tree.path(budget) if (book := self.books.get((name, pool))) is not None]
+            if (budget, pool) in self.directs:
+                known.append(self.directs[budget, pool])
+            self._touched[budget, pool] = known
+        return known
 
     def enter(self, history: Iterable[History]) -> None:
         """Enter what ended runs held; what ran on after its contract counts at the site's price."""

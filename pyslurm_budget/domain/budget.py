@@ -83,12 +83,19 @@ class BudgetTree:
 
     def path(self, account: str) -> tuple[str, ...]:
         """The budget and its ancestors, from the budget up to its root."""
-        found: list[str] = []
-        at: str | None = account
-        while at is not None:
-            found.append(at)
-            at = self.budgets[at].parent
-        return tuple(found)
+        if account not in self._paths:
+            found: list[str] = []
+            at: str | None = account
+            while at is not None:
+                found.append(at)
+                at = self.budgets[at].parent
+            self._paths[account] = tuple(found)
+        return self._paths[account]
+
+    @cached_property
+    def _paths(self) -> dict[str, tuple[str, ...]]:
+        """Remembered paths."""
+        return {}
 
     def path_of(self, account: str | None) -> tuple[str, ...]:
         """As ``path``; empty for what is no budget (any more)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import comment
@@ -14,7 +15,7 @@ from pyslurm_budget.domain.plan import Reason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyslurm_budget.domain.model import Job
+    from pyslurm_budget.domain.model import Job, Request
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.domain.situation import Situation
@@ -190,22 +191,26 @@ def _moved_by_user(known: Admission) -> bool:
 def could_start(job: Job, now: int, *, admitted: bool = False) -> bool:
     """Whether Slurm could start it now: not held, dependencies met, begin time (nearly) reached, no "never"; one that
     was ``admitted`` is not given up for a reason that comes and goes."""
-    if job.reason.startswith(COMES_AND_GOES) and not admitted:
-        return False
     if job.priority == 0 or job.eligible is None or job.eligible > now + SOON:
         return False
-    never = job.reason.startswith(NEVER) and not job.reason.startswith(RESERVED)
-    return not never and PER_JOB not in job.reason
+    if job.reason.startswith(COMES_AND_GOES) and not job.reason.startswith(RESERVED):
+        return admitted
+    return not job.reason.startswith(NEVER) and PER_JOB not in job.reason
 
 
 def _signature(job: Job, rate: int, contract: int) -> str:
     """Everything that re-opens an admission when it changes (design 4.3); that it has a place from us does not."""
-    r = job.request
-    own = job.reservation if job.reservation is not None and job.reservation.startswith(OURS) else None
+    limit = "-" if job.time_limit is None else job.time_limit
+    request, reservation = job.request, job.reservation or "-"
+    if reservation.startswith(OURS):
+        request, reservation = replace(request, special=None), "-"
+    return f"{job.account}|{','.join(job.partitions)}|{limit}|{_asked(request)}|{reservation}|{rate}|{contract}"
+
+
+@lru_cache(maxsize=8192)
+def _asked(r: Request) -> str:
+    """The request's part of it: a queue has few different ones."""
     parts = (
-        job.account,
-        ",".join(job.partitions),
-        job.time_limit,
         r.nodes_min,
         r.nodes_max,
         r.gpus,
@@ -213,13 +218,10 @@ def _signature(job: Job, rate: int, contract: int) -> str:
         r.gpu_type,
         r.cpus,
         r.memory_mb,
-        r.special if own is None else None,
+        r.special,
         r.units,
         "/".join("&".join(sorted(group)) for group in r.features) or None,
         ",".join(r.required) or None,
         ",".join(sorted(r.excluded)) or None,
-        job.reservation if own is None else None,
-        rate,
-        contract,
     )
     return "|".join("-" if p is None else str(p) for p in parts)
