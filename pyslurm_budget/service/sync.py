@@ -122,7 +122,8 @@ class Sync:
         oldest = self.now - self.maker.policy.window - DAY
         state = self.ledger.sync_state()
         if state is None or self._is_due(WHOLE_READ, DAY):
-            return self.accounting.runs(oldest, self.now + DAY), oldest, (WHOLE_READ, WRITTEN_READ)
+            # The one that this depends on is noted last: a sync that is killed between the two reads it all again.
+            return self.accounting.runs(oldest, self.now + DAY), oldest, (WRITTEN_READ, WHOLE_READ)
         begin, open_runs = max(state.watermark - OVERLAP, oldest), self.ledger.open_runs()
         if isinstance(self.accounting, ChangedAccounting):
             jobs = {run.key.job_id for run in open_runs}
