@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -143,3 +144,40 @@ def test_without_moving_it_waits_beside_idle_gpus(qos: str) -> None:
         assert sum(n.gpus - n.gpus_used for n in site.cluster.snapshot().nodes) >= 8
     finally:
         site.close()
+
+
+def idle_share(seed: int, moves: int) -> Fraction:
+    """The share of the GPUs that stands idle while whole nodes are waited for, over 400 s.
+
+    Four nodes full of small runs, of which some end in no order: what they leave is scattered.
+    """
+    random = Random(seed)
+    budgets = [Budget(n, None, (ShareSince(BEGINNING, Fraction(1, 2)),)) for n in ("nlp", "vision")]
+    slurm = Settings(kill_wait=1, requeue_delay=5, backfill_interval=5)
+    site = SimulatedSite(small(4, 8, settings=slurm), replace(MOVING, moves_per_cycle=moves), budgets, every=10)
+    c = site.cluster
+    site.start()
+    site.run_for(11)
+    left = 32
+    while left:
+        gpus = min(left, random.choice((1, 2, 2, 3)))
+        left -= gpus
+        work = random.choice((30, 30, 3000))
+        spec = SubmitSpec("bob", "vision", work, gpus_per_node=gpus, cpus=gpus, time_limit=4000, stops_in=1)
+        c.submit(replace(spec, comment="min-runtime=20s", checkpoint=10))
+    for _ in range(12):
+        c.submit(SubmitSpec("alice", "nlp", 60, gpus_per_node=8, cpus=8, time_limit=90, comment="min-runtime=0"))
+    site.run_for(50)
+    idle = 0
+    for _ in range(40):
+        site.run_for(10)
+        waits = any(j.state is JobState.PENDING and j.request.gpus == 8 for j in c.jobs())
+        idle += waits * sum(n.gpus - n.gpus_used for n in c.snapshot().nodes)
+    site.close()
+    return Fraction(idle, 40 * 32)
+
+
+def test_moving_puts_scattered_gpus_to_use() -> None:
+    """Summed over five clusters, at most half as much stands idle as without."""
+    without, with_it = (sum(idle_share(seed, moves) for seed in range(5)) for moves in (0, 2))
+    assert with_it * 2 <= without
