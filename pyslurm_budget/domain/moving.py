@@ -250,7 +250,7 @@ def _sets(
     for room in usable:
         if fit(part, [room]) is not None:
             missing -= 1
-        else:
+        elif room.gpus + _most_gpus(room.node, movable.get(room.node, ()), most) >= part.gpus:
             ways[room.node] = list(_ways(part, room, movable.get(room.node, ()), most))
     if missing < 1:
         return []
@@ -268,6 +268,12 @@ def _sets(
             if len(runs) <= most:
                 sets.append((sum(w.lost for w in group), len(runs), tuple(w.node for w in group), runs))
     return [runs for *_, runs in sorted(sets, key=lambda s: s[:3])]
+
+
+def _most_gpus(node: str, runs: Sequence[tuple[int, LiveRun]], most: int) -> int:
+    """GPUs of the node that so many of these runs can give back at best."""
+    held = sorted((s.gpus for _, run in runs for s in run.job.allocation if s.node == node), reverse=True)
+    return sum(held[:most])
 
 
 def _ways(part: Request, room: Room, runs: Sequence[tuple[int, LiveRun]], most: int) -> Iterator[_Way]:
