@@ -14,6 +14,7 @@ import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from pyslurm_budget.config_keys import (
     ledger_url,
     mode,
 )
+from pyslurm_budget.domain.interactive import Interactive
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.modes import Modes
 from pyslurm_budget.domain.policy import ClassMap, Policy, PoolRule
@@ -43,6 +45,7 @@ CONFIG_VARIABLE = "SBUDGET_CONFIG"
 LEDGER_VARIABLE = "SBUDGET_LEDGER_URL"
 USUAL_PLACE = Path("/etc/sbudget/sbudget.toml")
 _POLICY = "policy."
+_DEFAULTS = {"interactive": Interactive()}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PATHS = (
     *("state_dir", "kill_switch", "slurm_conf", "table_path", "state_path"),
@@ -140,7 +143,8 @@ def read_config(text: str, source: Path) -> Config:
         key = BY_PATH[path]
         read = _value(key.read, value, f"{source}: {path}")
         if key.sets.startswith(_POLICY):
-            rules[key.sets.removeprefix(_POLICY)] = read
+            whole, _, part = key.sets.removeprefix(_POLICY).partition(".")
+            rules[whole] = replace(rules.get(whole, _DEFAULTS[whole]), **{part: read}) if part else read
         else:
             found[key.sets] = read
     classes = _classes(document["classes"], source) if "classes" in document else ClassMap()
@@ -297,7 +301,7 @@ def effective(config: Config) -> dict[str, object]:
     shown: dict[str, object] = {}
     for key in KEYS:
         holder: object = config.policy if key.sets.startswith(_POLICY) else config
-        shown[key.path] = getattr(holder, key.sets.removeprefix(_POLICY))
+        shown[key.path] = attrgetter(key.sets.removeprefix(_POLICY))(holder)
     shown["ledger.url"] = masked(config.ledger_url)
     shown["charge.by"] = "largest" if config.policy.charge_largest else "gpu"
     for name, twin in config.policy.classes.twins.items():

@@ -300,6 +300,27 @@ KEYS: tuple[Key, ...] = (
         _pattern,
         "regular expression: reasons of drains that nodes are emptied for",
     ),
+    Key(
+        "interactive.partitions",
+        "policy.interactive.partitions",
+        values.texts,
+        "partitions of interactive jobs: never requeued by us, so their time limit is their contract",
+    ),
+    Key("interactive.qos", "policy.interactive.qos", values.texts, "managed QOS of such jobs"),
+    Key(
+        "interactive.names",
+        "policy.interactive.names",
+        values.texts,
+        'names of such jobs, "*" for any text and "?" for any character: "ood-*"',
+    ),
+    Key("exempt.part", "policy.exempt_part", values.fraction, "part of a pool's GPUs that may be protected jobs'"),
+    Key(
+        "exempt.least_gpus",
+        "policy.exempt_least_gpus",
+        values.whole,
+        "GPUs that may be protected jobs' in a small pool",
+    ),
+    Key("exempt.longest", "policy.exempt_longest", _positive, "longest time that a job can be protected for at once"),
     Key("requeues.per_cycle", "policy.requeues_per_cycle", values.whole, "most requeues a cycle"),
     Key("requeues.per_hour", "policy.requeues_per_hour", values.whole, "most requeues an hour"),
     Key(

@@ -44,6 +44,13 @@ class NotFoundError(SbudgetError):
     summary = "no such job, account or budget"
 
 
+class ProtectionError(SbudgetError):
+    """A job cannot be protected, or would be one too many."""
+
+    exit_status = 14
+    summary = "the job cannot be protected"
+
+
 class SlurmMissingError(SbudgetError):
     """A Slurm command is not installed, or finds no slurm.conf."""
 

@@ -137,7 +137,7 @@ end
 
 local VERSION = "3"
 local ONCE = { ["sbudget-table"] = 6, contract = 4, array = 1, scale = 2, horizons = 0 }
-local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, mode = 3, partition = 4, shape = 6 }
+local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, mode = 3, interactive = 2, partition = 4, shape = 6 }
 local MOST_PARTS = 1000 -- of a GPU
 local MODES = { observe = 1, advise = 2, enforce = 3 } -- the more careful first
 
@@ -181,6 +181,13 @@ local READ = {
         local part, of = natural(f[2]), natural(f[3])
         if part < 1 or part > of or of > MOST_PARTS then fail(f[2] .. "/" .. f[3] .. " is no part of a GPU") end
         t.fractions[f[1]] = { part = part, of = of }
+    end,
+    interactive = function(t, f)
+        local known = t.interactive[f[1]] or fail("'" .. f[1] .. "' where partition, qos or name is expected")
+        new(known, f[2])
+        known[f[2]] = true
+        -- of a name's pattern, * is any text and ? any character
+        if f[1] == "name" then known[f[2]] = "^" .. f[2]:gsub("%W", "%%%0"):gsub("%%%*", ".*"):gsub("%%%?", ".") .. "$" end
     end,
     mode = function(t, f)
         local known = t.modes[f[1]] or fail("'" .. f[1] .. "' where partition or account is expected")
@@ -273,6 +280,7 @@ local function parse(text)
     local t = { horizons = {}, twins = {}, managed = {}, operators = {}, partitions = {}, limits = {}, text = text }
     t.seen, t.fractions, t.modes = {}, {}, { partition = {}, account = {} }
     t.blocks = { limit = {}, account = {}, users = {} }
+    t.interactive = { partition = {}, qos = {}, name = {} }
     local bytes = text:sub(-40):match("\nend\t(%d+)\n$")
     local final = bytes and #text - #bytes - 4 -- of the end line's first byte
     if not bytes or natural(bytes) ~= final - 1 then fail("the text is cut") end
@@ -858,6 +866,18 @@ local function by_budget(t, j, job, contract)
         limit = names[1][final], factor = lines[1].backed_factor }
 end
 
+-- Whether a batch job counts as interactive: by its managed QOS, a partition or its name.
+local function is_session(t, managed, partitions, name)
+    if t.interactive.qos[managed] then return true end
+    for _, p in ipairs(partitions) do
+        if t.interactive.partition[p.name] then return true end
+    end
+    for _, pattern in pairs(t.interactive.name) do
+        if (name or ""):find(pattern) then return true end
+    end
+    return false
+end
+
 -- Everything that is known of a job of ours; nil if it is none.
 local function judged_job(t, stale, job)
     local j = { stale = stale, account = (text_of(job.account) or text_of(job.default_account) or "-"):lower() }
@@ -876,6 +896,7 @@ local function judged_job(t, stale, job)
     if requeue == nil then j.requeueable = t.requeue else j.requeueable = requeue ~= 0 end
     -- Parts of a het job after the first have no script either.
     if job.script == nil and not j.het then j.requeueable = false end
+    if is_session(t, j.managed, partitions, text_of(job.name)) then j.requeueable = false end
     j.shapes, j.pools = {}, {}
     local seen = {}
     for _, p in ipairs(partitions) do

@@ -21,6 +21,7 @@ from pyslurm_budget.cli.db import db
 from pyslurm_budget.cli.operate import config, health, reconcile, resume, sync
 from pyslurm_budget.cli.options import DEBUG_VARIABLE, Context
 from pyslurm_budget.cli.people import show, why
+from pyslurm_budget.cli.protect import protect, unprotect
 from pyslurm_budget.cli.report import report
 from pyslurm_budget.cli.setup import setup
 from pyslurm_budget.errors import SbudgetError
@@ -52,7 +53,7 @@ def cli(context: click.Context, given: str | None, cluster: str | None, debug: b
         context.invoke(show)
 
 
-for _command in (show, why, report, health, resume, sync, reconcile, budget, db, config, setup):
+for _command in (show, why, report, protect, unprotect, health, resume, sync, reconcile, budget, db, config, setup):
     cli.add_command(_command)
 for _command in CHANGES:
     budget.add_command(_command)

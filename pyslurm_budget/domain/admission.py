@@ -69,7 +69,9 @@ class Admitter:
 
     def _keep_promises(self, wanting: list[Candidate]) -> None:
         for c in wanting:
-            if c.returning:
+            if c.exempt is not None:
+                self._admit(c, c.exempt.reason("exempt"))
+            elif c.returning:
                 self._admit(c, Reason("returning"))
         kept = [c for c in wanting if c.known is not None and c.known.work_class is WorkClass.BACKED]
         for c in sorted(kept, key=lambda c: c.known.sequence if c.known else 0):

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain import comment
 from pyslurm_budget.domain.books import Price
 from pyslurm_budget.domain.holding import OURS
+from pyslurm_budget.domain.exempt import protection_of
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyslurm_budget.domain.exempt import Protection
     from pyslurm_budget.domain.model import Job, Request
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.domain.policy import Policy
@@ -60,7 +62,7 @@ class Candidate:
     """One pending record, or one task of an array's pending remainder (``task``), with its price.
 
     ``obstacle`` says why it cannot be backed whatever the budget has left; ``None`` if it may be. ``known`` is the
-    last cycle's admission, if nothing that re-opens it has changed.
+    last cycle's admission, if nothing that re-opens it has changed. ``exempt``: an operator protected it.
     """
 
     ref: str
@@ -75,6 +77,7 @@ class Candidate:
     known: Admission | None
     returning: bool
     task: int | None = None
+    exempt: Protection | None = None
 
     @property
     def place(self) -> tuple[int, ...]:
@@ -118,6 +121,12 @@ def _array_ahead(situation: Situation) -> Reason:
     return Reason("array-ahead", {"ahead": situation.policy.array_ahead})
 
 
+def requeueable(policy: Policy, job: Job) -> bool:
+    """Whether the job can be put back into the queue without ending what it is for."""
+    qos = policy.classes.backed_of(job.qos) if policy.classes.is_managed(job.qos) else job.qos
+    return job.can_requeue and not policy.interactive.matches(job.partitions, qos, job.name)
+
+
 def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
     """Contract of a job in seconds, and why it cannot be backed whatever its budget has left (design 4.4)."""
     if ASKED_SPARE in job.marker:
@@ -129,7 +138,7 @@ def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
     contract = comment.contract_of(
         declared,
         time_limit=job.time_limit,
-        requeueable=job.can_requeue,
+        requeueable=requeueable(policy, job),
         default=policy.default_contract,
         cap=policy.cap,
     )
@@ -150,6 +159,9 @@ def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task:
     known = situation.admissions.get(ref)
     if known is not None and (known.signature != signature or known.key.submit != job.key.submit):
         known = None
+    exempt = protection_of(job, situation.protections, situation.now)
+    if exempt is not None:
+        obstacle = None  # an operator's word goes above what it asked for, not above what Slurm lets it have
     return Candidate(
         ref=ref,
         job=job,
@@ -163,6 +175,7 @@ def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task:
         known=known,
         returning=ref in situation.returning,
         task=task,
+        exempt=exempt,
     )
 
 

@@ -65,6 +65,8 @@ def _may_go(run: LiveRun, now: int) -> bool:
         or run.job.het
     ):
         return False
+    if run.exempt_until is not None and now < run.exempt_until:
+        return False
     if run.work_class is WorkClass.SPARE:
         return True
     return run.stoppable and now >= run.protected_until

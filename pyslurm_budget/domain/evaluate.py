@@ -54,7 +54,7 @@ def open_books(situation: Situation) -> Books:
     books.charge(situation.uses)
     for run in situation.runs:
         if run.work_class is WorkClass.BACKED and run.budget is not None and (run.budget, run.pool) in books.books:
-            rest = max(0, run.protected_until - situation.now)
+            rest = max(0, run.protected_until - situation.now, (run.exempt_until or 0) - situation.now)
             books.run_contract(run.budget, run.job.user, run.pool, Price(run.rate, rest))
     grant.enter(books, situation.grants)
     return books
@@ -71,12 +71,13 @@ def evaluate(situation: Situation, *, halted: Reason | None = None) -> Evaluatio
     notes: list[Reason] = [halted] if halted else []
     if halted is None:
         actions, takings, notes = _actions(situation, books, classes)
+    exempt = [p.reason("is-exempt") for p in situation.protections]
     plan = Plan(
         now=situation.now,
         actions=tuple(actions),
         admissions=tuple(classes.admissions[c.ref] for c in pending),
         budgets=tuple(_states(situation, books, classes)),
-        notes=tuple(notes),
+        notes=(*exempt, *notes),
         takings=tuple(takings),
     )
     return Evaluation(plan, books, classes)

@@ -10,6 +10,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.interactive import Interactive
 from pyslurm_budget.domain.modes import Modes
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Policy:
     fixed: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
     modes: Modes = field(default_factory=Modes)
+    interactive: Interactive = field(default_factory=Interactive)
     run_on_price: Fraction = Fraction(1)
     margin: Fraction = Fraction(5, 100)
     wide_wait: int = 10 * 60
@@ -136,3 +138,6 @@ class Policy:
     clock_skew: int = 5
     stale_after: int = HOUR
     displace_old_runs: bool = False
+    exempt_part: Fraction = Fraction(5, 100)
+    exempt_least_gpus: int = 8
+    exempt_longest: int = 30 * DAY

@@ -25,6 +25,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "admitted": ("backed: its contract of {price:gpuh} GPU-h fits the budget of {budget}", "backed"),
         "admitted-at-submit": ("backed: the submit plugin let it in", "backed"),
         "returning": ("backed again, first in its budget: its last run had to make way or lost its node",),
+        "exempt": ("backed, and stopped by nobody until {until:time}: {by} protected it ({text})",),
         "not-admitted-headroom": (
             "spare: its contract needs {price:gpuh} GPU-h, {limit} has {left:gpuh} left",
             "spare: its contract does not fit the budget",
@@ -82,6 +83,11 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "protected": ("protected until {until:time}; after that it may be requeued for a more deserving job",),
         "past-contract": ("past its contract since {until:time}: may be requeued for a more deserving job",),
         "spare-run": ("spare: may be preempted at any time; nothing is charged",),
+        "is-exempt": (
+            "stopped by nobody until {until:time}: {by} protected it ({text})",
+            "an operator protected it: stopped by nobody",
+        ),
+        "protection-ended": ("{by} took its protection back",),
         "unmanaged": ("its QOS {qos} is not managed: no budget, no contract",),
         "waits-backed": ("backed: starts when Slurm finds {gpus} GPUs, protected {contract:span} from then on",),
         "waits-spare": ("as spare it starts when {gpus} GPUs are idle",),

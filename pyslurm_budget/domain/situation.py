@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.books import History, Use
     from pyslurm_budget.domain.budget import BudgetTree
     from pyslurm_budget.domain.capacity import PoolCapacity
+    from pyslurm_budget.domain.exempt import Protection
     from pyslurm_budget.domain.grant import Grant
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
     from pyslurm_budget.domain.plan import ActionKind, Admission
@@ -30,6 +31,7 @@ class LiveRun:
     ``work_class`` is the class that counts in the present mode. ``stoppable`` is false for runs that Slurm cannot
     requeue and for those that ran at the switch-on. ``requeued`` counts our requeues of the job in the last 24 h.
     ``withheld``: its partition or budget stays behind the site's enforce, so nothing is done to it.
+    ``exempt_until``: nobody stops it before, whatever its class (``stoppable`` is false until then).
     """
 
     job: Job
@@ -43,6 +45,7 @@ class LiveRun:
     stoppable: bool
     requeued: int = 0
     withheld: bool = False
+    exempt_until: int | None = None
 
     def loss(self, now: int, cap: int) -> int:
         """Seconds of work that a stop would lose: since the last multiple of the contract, at most ``cap``."""
@@ -78,6 +81,7 @@ class Situation:
     failure). ``requeued`` lists our requeues of the last 24 h, oldest first; ``tried`` the jobs for which Slurm found
     no place, with when that was; ``given_up`` the budgets whose collecting window was given up in that time.
     ``grants`` are those of which something may be left; what was booked of them stands in ``history``.
+    ``protections`` are those in force.
     """
 
     snapshot: Snapshot
@@ -94,6 +98,7 @@ class Situation:
     tried: tuple[tuple[str, int], ...] = ()
     grants: tuple[Grant, ...] = ()
     given_up: frozenset[str] = frozenset()
+    protections: tuple[Protection, ...] = ()
     next_sequence: int = 1
 
     @property

@@ -71,6 +71,7 @@ class SubmitRequest:
     immediate: bool = False
     comment: str = ""
     reservation: str | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,8 @@ class _Judge:
         else:
             self.limit = None if None in limits else max(limit for limit in limits if limit is not None)
         requeue = self.t.contract.requeue if self.r.requeue is None else self.r.requeue
-        self.requeueable = requeue and not self.r.interactive
+        session = self.t.interactive.matches((p.name for p in self.partitions), self.managed, self.r.name)
+        self.requeueable = requeue and not self.r.interactive and not session
         return self.partitions[0].default_contract
 
     def _pools(self) -> tuple[str, ...]:

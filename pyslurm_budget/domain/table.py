@@ -11,6 +11,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.interactive import Interactive
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.slices import MOST_PARTS
 from pyslurm_budget.domain.table_blocks import NONE, BlockReader, blocks, fields, natural, new
@@ -42,7 +43,7 @@ __all__ = [
 KIND = "sbudget-table"
 VERSION = "3"
 ONCE = (KIND, "contract", "array", "scale", "horizons")
-MANY = ("qos", "adopt", "operator", "fraction", "mode", "partition", "shape")
+MANY = ("qos", "adopt", "operator", "fraction", "mode", "interactive", "partition", "shape")
 
 
 def render(table: DecisionTable) -> str:
@@ -94,12 +95,17 @@ def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
         yield ("operator", name, str(uid))
     for kind, part in t.fractions.items():
         yield ("fraction", kind, str(part.numerator), str(part.denominator))
+    yield from (("interactive", what, name) for what, names in _interactive(t) for name in names)
     yield from (("mode", "partition", name, str(mode)) for name, mode in t.partition_modes.items())
     yield from (("mode", "account", name, str(mode)) for name, mode in t.account_modes.items())
     for p in t.partitions:
         yield ("partition", p.name, str(p.default_contract), _flag(p.is_default), _number(p.time_limit))
         for s in p.shapes:
             yield ("shape", p.name, s.pool, s.gpu_type or NONE, str(s.rate), str(s.cpus), str(s.memory_mb))
+
+
+def _interactive(t: DecisionTable) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("partition", t.interactive.partitions), ("qos", t.interactive.qos), ("name", t.interactive.names)
 
 
 def _flag(value: bool) -> str:
@@ -136,6 +142,7 @@ class _Reader:
         self._operators: dict[int, str] = {}
         self._fractions: dict[str, Fraction] = {}
         self._partitions: dict[str, PartitionLine] = {}
+        self._interactive: dict[str, list[str]] = {"partition": [], "qos": [], "name": []}
         self._modes: dict[str, dict[str, Mode]] = {"partition": {}, "account": {}}
         self._blocks: BlockReader | None = None
 
@@ -195,6 +202,7 @@ class _Reader:
             fractions=MappingProxyType(self._fractions),
             partition_modes=MappingProxyType(self._modes["partition"]),
             account_modes=MappingProxyType(self._modes["account"]),
+            interactive=Interactive(*(tuple(names) for names in self._interactive.values())),
         )
 
     def read_sbudget_table(self, rest: list[str]) -> None:
@@ -254,6 +262,14 @@ class _Reader:
         if not 0 < natural(part) <= natural(of) <= MOST_PARTS:
             raise ValueError(f"{part}/{of} is no part of a GPU of at most {MOST_PARTS}")
         self._fractions[kind] = Fraction(int(part), int(of))
+
+    def read_interactive(self, rest: list[str]) -> None:
+        """What makes a job interactive."""
+        what, name = fields(rest, 2)
+        if what not in self._interactive:
+            raise ValueError(f"{what!r} where partition, qos or name is expected")
+        new(self._interactive[what], name)
+        self._interactive[what].append(name)
 
     def read_mode(self, rest: list[str]) -> None:
         """The mode of a partition or of an account that stays behind the cluster's."""

@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.interactive import Interactive
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.modes import least
 
@@ -93,7 +94,8 @@ class DecisionTable:
     """The whole table. ``twins`` maps each managed QOS to its spare twin; ``operators`` are (name, uid) pairs.
     ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``.
     ``fractions``: parts of a GPU by type, and of a shard (:mod:`pyslurm_budget.domain.slices`).
-    ``partition_modes`` and ``account_modes`` name those that stay behind ``mode``.
+    ``partition_modes`` and ``account_modes`` name those that stay behind ``mode``. ``interactive``: jobs that
+    are treated as if they could not be requeued.
 
     Accounts and QOS are lower case, as in Slurm's database. ``ahead``: so many tasks of an array are backed at a
     time. ``backed_base`` and ``spare_base`` are the SiteFactors of the lowest step of each class. ``limits``,
@@ -120,6 +122,7 @@ class DecisionTable:
     fractions: Mapping[str, Fraction] = field(default_factory=lambda: MappingProxyType({}))
     partition_modes: Mapping[str, Mode] = field(default_factory=lambda: MappingProxyType({}))
     account_modes: Mapping[str, Mode] = field(default_factory=lambda: MappingProxyType({}))
+    interactive: Interactive = field(default_factory=Interactive)
 
     @cached_property
     def by_partition(self) -> Mapping[str, PartitionLine]:

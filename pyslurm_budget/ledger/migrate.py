@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
     from sqlalchemy import Connection, Engine
 
-NEWEST = "0003"
+NEWEST = "0004"
 USAGE_SINCE = "0002"
 
 

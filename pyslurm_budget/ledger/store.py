@@ -7,15 +7,17 @@ from pyslurm_budget.ledger.counts import Counts
 from pyslurm_budget.ledger.decisions import Decisions
 from pyslurm_budget.ledger.engine import open_engine
 from pyslurm_budget.ledger.entries import Entries
+from pyslurm_budget.ledger.journal import Journal
 from pyslurm_budget.ledger.lease import Lease
 from pyslurm_budget.ledger.migrate import require_current
 from pyslurm_budget.ledger.past import Past
+from pyslurm_budget.ledger.protections import Protections
 from pyslurm_budget.ledger.pseudonyms import Pseudonyms
 from pyslurm_budget.ledger.usage import Usage
 from pyslurm_budget.ledger.verify import Checks
 
 
-class SqlLedger(Pseudonyms, Checks, Usage, Counts, Past, Entries, Decisions, Budgets, Lease):
+class SqlLedger(Pseudonyms, Checks, Usage, Counts, Past, Entries, Decisions, Budgets, Protections, Journal, Lease):
     """Opens the ledger; raises LedgerError if it cannot be reached or has another release's schema."""
 
     def __init__(self, url: str, cluster: str) -> None:

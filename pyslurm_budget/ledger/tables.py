@@ -350,6 +350,40 @@ budget_change = Table(
     **_BINARY,
 )
 
+protection = Table(
+    "protection",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    _text("cluster", 40),
+    _text("ref"),
+    _int("job_id"),
+    _int("at"),
+    _int("until"),
+    _text("who"),
+    Column("why", long_text(), nullable=False),
+    _int("ended", null=True),
+    _text("ended_by", null=True),
+    Index("protection_until", "cluster", "until"),
+    Index("protection_ref", "cluster", "ref"),
+    **_BINARY,
+)
+
+decision = Table(
+    "decision",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    _text("cluster", 40),
+    _int("at"),
+    _text("kind", 20),
+    _text("ref"),
+    _int("submit"),
+    _text("code", 60),
+    Column("numbers", long_text(), nullable=False),
+    Index("decision_ref", "cluster", "ref"),
+    Index("decision_at", "cluster", "at"),
+    **_BINARY,
+)
+
 class_map = Table(
     "class_map",
     metadata,

@@ -17,6 +17,8 @@ from pyslurm_budget.service.ports import NEVER_OPENED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pyslurm_budget.domain.exempt import Protection
+    from pyslurm_budget.domain.journal import Decision
     from pyslurm_budget.domain.model import Job
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.service.counts import Entry
@@ -87,6 +89,9 @@ def story(ledger: Ledger, job: Job | None, ref: str, now: int) -> Story:
     ]
     admission = _admission(ledger.admissions(), refs, job)
     entries = ledger.entries_of(run.key for run in facts)
+    protections = ledger.protections(refs=refs)
+    told = [*_decided(ledger.decisions_of(refs), intents), *_protected(protections)]
+    exempt = [p.reason("is-exempt") for p in protections if p.in_force(now)] if job is not None else []
     last = facts[-1] if facts else None
     gpus = _gpus(job, last)
     return Story(
@@ -100,8 +105,8 @@ def story(ledger: Ledger, job: Job | None, ref: str, now: int) -> Story:
         requeues=max(job.restarts if job else 0, sum(1 for run in facts if _put_back(run))),
         state=_state(job, last),
         runs=runs,
-        events=tuple(_events(runs, intents, entries, job, now)),
-        next=tuple(_next(job, runs, admission, gpus, now)),
+        events=tuple(_events(runs, intents, [*told, *map(_booked, entries)], job, now)),
+        next=(*exempt, *_next(job, runs, admission, gpus, now)),
     )
 
 
@@ -141,7 +146,7 @@ def _admission(admissions: Iterable[Admission], refs: Iterable[str], job: Job | 
 
 
 def _events(
-    runs: tuple[RunStory, ...], intents: Iterable[Intent], entries: Iterable[Entry], job: Job | None, now: int
+    runs: tuple[RunStory, ...], intents: Iterable[Intent], told_of: Iterable[Event], job: Job | None, now: int
 ) -> list[Event]:
     intents = tuple(intents)
     ours = _actions(intents)
@@ -154,7 +159,7 @@ def _events(
     stopped = [e.at for e in ours if e.state in _CARRIED_OUT and e.kind is not None and e.kind.is_requeue]
     for told in runs:
         events.extend(_of_run(told, stopped, now))
-    events.extend(_booked(entry) for entry in entries)
+    events.extend(told_of)
     return sorted(events, key=lambda event: event.at)
 
 
@@ -162,6 +167,21 @@ def _own_qos(qos: str, intents: Iterable[Intent]) -> str:
     """The QOS that the job itself asked for, where the present one was given to it for a claim."""
     claims = (i.action for i in intents if i.action.kind is ActionKind.CLAIM and i.action.qos == qos)
     return next((action.expect_qos for action in claims), qos)
+
+
+def _decided(decisions: Iterable[Decision], intents: Iterable[Intent]) -> list[Event]:
+    """Decisions that no action tells of: a class that the job had already, or why no room is made for it."""
+    acted = {(intent.at, intent.action.reason.code) for intent in intents}
+    return [Event(d.at, d.reason) for d in decisions if (d.at, d.reason.code) not in acted]
+
+
+def _protected(protections: Iterable[Protection]) -> list[Event]:
+    events = []
+    for p in protections:
+        events.append(Event(p.at, p.reason("is-exempt")))
+        if p.ended is not None:
+            events.append(Event(p.ended, Reason("protection-ended", {"by": p.ended_by or "-"})))
+    return events
 
 
 def _booked(entry: Entry) -> Event:

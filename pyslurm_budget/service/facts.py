@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
-from pyslurm_budget.domain.candidate import contract_of
+from pyslurm_budget.domain.candidate import contract_of, requeueable
+from pyslurm_budget.domain.exempt import protection_of
 from pyslurm_budget.domain.model import JobState, Mode, WorkClass
 from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.domain.situation import LiveRun
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from pyslurm_budget.domain.budget import BudgetTree
+    from pyslurm_budget.domain.exempt import Protection
     from pyslurm_budget.domain.model import Job, RunKey, RunRecord, Snapshot, Tres
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.domain.pool import PoolMap
@@ -221,11 +223,11 @@ def freeze(
         contract, source = max(0, resized.protected_until - start), resized.source
     elif own_requeue:
         contract, source = 0, "own-requeue"
-    elif not job.can_requeue:
+    elif not requeueable(policy, job):
         source = "time-limit"
     elif obstacle is not None or effective is WorkClass.SPARE or not managed:
         contract, source = 0, obstacle.code if obstacle else str(effective)
-    stoppable = job.can_requeue and managed and (not old or policy.displace_old_runs)
+    stoppable = requeueable(policy, job) and managed and (not old or policy.displace_old_runs)
     return ContractFacts(
         key=facts.key,
         ref=job.ref,
@@ -266,6 +268,8 @@ def live_runs(
     mode_of: Callable[[RunFacts], Mode],
     site: Mode,
     requeues: Mapping[str, int],
+    protections: Iterable[Protection] = (),
+    now: int = 0,
 ) -> tuple[LiveRun, ...]:
     """Every running or suspended job that holds something of a pool, with its contract. ``mode_of`` tells the mode
     that a run is under, ``site`` is the cluster's: a run that stays behind it is not ours to stop."""
@@ -276,6 +280,7 @@ def live_runs(
             continue
         enforced = mode_of(run) is Mode.ENFORCE
         withheld = site is Mode.ENFORCE and not enforced
+        exempt = protection_of(job, protections, now)
         found.append(
             LiveRun(
                 job=job,
@@ -286,8 +291,9 @@ def live_runs(
                 start=run.start or 0,
                 minimum=contract.minimum,
                 protected_until=contract.protected_until,
-                stoppable=contract.stoppable and not withheld,
+                stoppable=contract.stoppable and not withheld and exempt is None,
                 withheld=withheld,
+                exempt_until=exempt.until if exempt else None,
                 requeued=requeues.get(job.ref, 0),
             )
         )

@@ -123,6 +123,7 @@ class Gatherer:
         self, runs: dict[RunKey, RunFacts], contracts: dict[RunKey, ContractFacts], requeues: Iterable[Intent]
     ) -> Situation:
         now = self._snapshot.now
+        protections = self._ledger.protections(since=now)
         live = {job.key for job in self._snapshot.jobs if job.state in LIVE}
         uses = [use for run in runs.values() if run.end is None for use in self._uses(run, contracts, live)]
         past = [self._requeued(intent, runs) for intent in requeues if intent.state in STOPPED]
@@ -136,7 +137,14 @@ class Gatherer:
             tree=self._tree,
             uses=(*uses, *self._idle(runs.values(), contracts)),
             runs=live_runs(
-                self._snapshot.jobs, runs, contracts, mode_of=self._mode_of, site=self._mode, requeues=counts
+                self._snapshot.jobs,
+                runs,
+                contracts,
+                mode_of=self._mode_of,
+                site=self._mode,
+                requeues=counts,
+                protections=protections,
+                now=now,
             ),
             capacities=self._capacities(),
             admissions=self._admissions,
@@ -146,6 +154,7 @@ class Gatherer:
             tried=self._tried(),
             grants=self._grants(),
             given_up=self._given_up(),
+            protections=protections,
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
 

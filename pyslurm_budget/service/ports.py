@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from pyslurm_budget.domain.model import WorkClass
 from pyslurm_budget.domain.row import row
 from pyslurm_budget.service.counts import CountsLedger
+from pyslurm_budget.service.protections import ProtectionLedger
 from pyslurm_budget.service.usage import UsageLedger
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from pyslurm_budget.domain.books import History
     from pyslurm_budget.domain.budget import Budget, ShareLoan
+    from pyslurm_budget.domain.journal import Decision
     from pyslurm_budget.domain.model import Job, Mode, RunKey, RunRecord, Snapshot
     from pyslurm_budget.domain.plan import Action, Admission, Plan
 
@@ -237,7 +239,7 @@ class SyncState:
 News = Callable[["RunFacts | None", "RunFacts"], "RunFacts | None"]
 
 
-class Ledger(UsageLedger, CountsLedger, Protocol):
+class Ledger(UsageLedger, CountsLedger, ProtectionLedger, Protocol):
     """Facts and decisions. Every method is one transaction; a failure leaves nothing half-written."""
 
     def take_lease(self, holder: str, now: int, until: int) -> int:
@@ -308,6 +310,15 @@ class Ledger(UsageLedger, CountsLedger, Protocol):
         self, *, ref: str | None = None, since: int | None = None, kinds: Iterable[str] | None = None
     ) -> tuple[Intent, ...]:
         """Intents of a job, or since a time, oldest first, in any state."""
+
+    def add_decisions(self, decisions: Iterable[Decision], now: int) -> None:
+        """Add decisions to the record; those of long ago may be forgotten."""
+
+    def decisions_of(self, refs: Iterable[str]) -> tuple[Decision, ...]:
+        """The decisions about these jobs, oldest first."""
+
+    def last_decisions(self, kind: str, refs: Iterable[str]) -> Mapping[str, Decision]:
+        """The newest decision of a kind about each of these jobs."""
 
     def begin_cycle(self, started: int, mode: Mode, applied: bool) -> int:
         """Record the start of a cycle and return its id."""

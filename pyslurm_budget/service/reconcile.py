@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import monotonic_ns, perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain import guard
+from pyslurm_budget.domain import guard, journal
 from pyslurm_budget.domain.evaluate import Evaluation, drains, evaluate
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.plan import ActionKind, Plan, Reason
@@ -25,6 +25,7 @@ from pyslurm_budget.service.tabledata import published
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from pyslurm_budget.domain.journal import Decision
     from pyslurm_budget.domain.model import Snapshot
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.service.counts import SiteHistory
@@ -196,6 +197,7 @@ class Reconciler:
         plan = evaluation.plan
         timer.begin("record")
         if apply or mode is Mode.OBSERVE:
+            ports.ledger.add_decisions(_decisions(ports.ledger, situation, plan), snapshot.now)
             ports.ledger.save_admissions(plan.admissions)
         gatherer.sample(situation)
         generation = self._publish(timer, situation, evaluation, cycle, apply=apply)
@@ -275,3 +277,12 @@ class Reconciler:
         table, state = published(situation, evaluation, cycle, generation, self._settings.operators)
         self._ports.publisher.publish(table, state)
         return generation
+
+
+def _decisions(ledger: Ledger, situation: Situation, plan: Plan) -> list[Decision]:
+    """What was decided in this cycle and not in the last one."""
+    submits = {a.ref: a.key.submit for a in plan.admissions}
+    about = [note for note in plan.notes if note.numbers.get("job") in submits]
+    last = ledger.last_decisions(journal.ROOM, (str(note.numbers["job"]) for note in about))
+    classes = journal.new_classes(situation.admissions.values(), plan.admissions, plan.now)
+    return [*classes, *journal.new_rooms(last, about, submits, plan.now)]

@@ -80,6 +80,7 @@ def decision_table(
         fractions=policy.fractions,
         partition_modes=_partition_modes(situation),
         account_modes=_account_modes(situation),
+        interactive=policy.interactive,
     )
 
 

@@ -94,6 +94,7 @@ class SubmitPlugin:
             array_tasks=len(set(spec.array)) or None,
             requeue=None if spec.requeue else False,
             interactive=spec.interactive,
+            name=spec.name,
             comment=spec.comment,
             reservation=spec.reservation,
         )

@@ -95,7 +95,7 @@ def test_a_ledger_of_a_newer_release_is_refused(empty: str, engine: Engine) -> N
 def test_a_ledger_of_an_older_release_says_how_to_upgrade(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate.upgrade(empty)
     monkeypatch.setattr(migrate, "newest", lambda: "0099")
-    with pytest.raises(LedgerError, match=r"has schema 0003, this release needs 0099; run: sbudget db upgrade"):
+    with pytest.raises(LedgerError, match=r"has schema 0004, this release needs 0099; run: sbudget db upgrade"):
         SqlLedger(empty, "alpha")
 
 

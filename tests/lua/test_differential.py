@@ -106,6 +106,7 @@ def submissions(draw: st.DrawFn) -> Submission:
     fields |= draw(st.sampled_from([{"account": account}, {"account": None, "default_account": account}]))
     fields |= {"user_name": user, "qos": qos, "default_qos": default, "partition": partition, "comment": comment}
     fields["array_inx"] = array[0] if array else None
+    fields["name"] = pick("train", "ood", "ood-7", "a-x.%b", "a-.%b", None)
     request = SubmitRequest(
         account=account.lower(),
         user=user,
@@ -130,6 +131,7 @@ def submissions(draw: st.DrawFn) -> Submission:
         immediate=rare == "immediate",
         comment=comment,
         reservation=fields.get("reservation"),
+        name=fields["name"] or "",
     )
     return Submission(request, fields)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from pyslurm_budget.domain.interactive import Interactive
 from pyslurm_budget.domain.model import MILLI, Mode
 from pyslurm_budget.domain.table import (
     AccountLine,
@@ -163,6 +164,7 @@ def tables(draw: st.DrawFn) -> DecisionTable:
         partition_modes=MappingProxyType(
             pick({}, {"gpu": Mode.ADVISE}, {"gpu": Mode.ENFORCE, "owners": Mode.OBSERVE})
         ),
+        interactive=pick(Interactive(), Interactive(("owners",), ("high",)), Interactive(names=("ood*", "a-?.%b"))),
         account_modes=MappingProxyType(pick({}, {"pa": Mode.OBSERVE}, {"pa": Mode.ADVISE, "pb": Mode.ENFORCE})),
     )
 

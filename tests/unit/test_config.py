@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyslurm_budget import values
 from pyslurm_budget.config import Config, effective, find_config, load_config, masked, read_config, setting_lines
 from pyslurm_budget.config_keys import KEYS, TIMES
+from pyslurm_budget.domain.interactive import Interactive
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.policy import Policy, PoolRule
 from pyslurm_budget.errors import ConfigError
@@ -101,8 +102,14 @@ def test_parts_may_have_modes_of_their_own() -> None:
     assert effective(config)["modes.budgets.bio"] is Mode.ADVISE
 
 
+def test_interactive_jobs_are_told_by_partition_qos_or_name() -> None:
+    config = read("[interactive]\npartitions = ['ood']\nnames = ['jupyter*']")
+    assert config.policy.interactive == Interactive(("ood",), (), ("jupyter*",))
+    assert read("\n".join(setting_lines(replace(config, cluster="alpha")))).policy == config.policy
+
+
 def test_every_field_can_be_set() -> None:
-    settable = {key.sets for key in KEYS}
+    settable = {".".join(key.sets.split(".")[:2]) for key in KEYS}
     every = {field.name for field in fields(Config)} | {f"policy.{field.name}" for field in fields(Policy)}
     assert every - settable == {
         "policy",

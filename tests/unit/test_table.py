@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 
+from pyslurm_budget.domain.interactive import Interactive
 from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.table import UserLine, parse, render
 from tests.unit.tables import TABLE, changed, ended, measured, tables
@@ -47,7 +48,9 @@ def test_the_text_is_what_the_page_says() -> None:
     assert lines[at + 1] == "user\talice\tbacked,spare"
     assert lines[-2:] == [f"end\t{len(TEXT) - len(lines[-2]) - 1}", ""]
     fractions, behind = MappingProxyType({"1g.5gb": Fraction(1, 7)}), MappingProxyType({"pa": Mode.OBSERVE})
-    whole = render(changed(adopt="backed", fractions=fractions, account_modes=behind))
+    whole = render(
+        changed(adopt="backed", fractions=fractions, account_modes=behind, interactive=Interactive(qos=("high",)))
+    )
     assert "\nfraction\t1g.5gb\t1\t7\n" in whole
     kinds = {line.split("\t")[0] for line in whole.split("\n")[:-1]}
     assert kinds == set(re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
