@@ -295,6 +295,12 @@ KEYS: tuple[Key, ...] = (
         "nodes that are emptied at one time in a small pool",
     ),
     Key(
+        "drain.maintenance_before",
+        "policy.maintenance_before",
+        values.duration,
+        "so long before a reservation with the MAINT flag begins, its nodes are emptied",
+    ),
+    Key(
         "drain.reason",
         "policy.drain_reason",
         _pattern,

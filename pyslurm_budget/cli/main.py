@@ -18,6 +18,7 @@ from pyslurm_budget import __version__
 from pyslurm_budget.cli.budget import budget
 from pyslurm_budget.cli.budget_change import CHANGES
 from pyslurm_budget.cli.db import db
+from pyslurm_budget.cli.drain import drain, maintenance
 from pyslurm_budget.cli.operate import config, health, reconcile, resume, sync
 from pyslurm_budget.cli.options import DEBUG_VARIABLE, Context
 from pyslurm_budget.cli.people import show, why
@@ -53,7 +54,23 @@ def cli(context: click.Context, given: str | None, cluster: str | None, debug: b
         context.invoke(show)
 
 
-for _command in (show, why, report, protect, unprotect, health, resume, sync, reconcile, budget, db, config, setup):
+for _command in (
+    show,
+    why,
+    report,
+    drain,
+    maintenance,
+    protect,
+    unprotect,
+    health,
+    resume,
+    sync,
+    reconcile,
+    budget,
+    db,
+    config,
+    setup,
+):
     cli.add_command(_command)
 for _command in CHANGES:
     budget.add_command(_command)

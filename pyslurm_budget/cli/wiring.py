@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from pyslurm_budget.cli.options import host_now
-from pyslurm_budget.errors import ConfigError, SlurmSetupError, StaleDataError
+from pyslurm_budget.errors import ConfigError, SlurmSetupError, StaleDataError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from sqlalchemy import Engine
@@ -177,6 +177,19 @@ def operators(config: Config) -> tuple[tuple[str, int], ...]:
             found.append((name, pwd.getpwnam(name).pw_uid))
         except KeyError:
             raise ConfigError(f"{config.source}: operators: this host knows no user {name}") from None
+    return tuple(found)
+
+
+def node_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Nodes of a command line, each a list as Slurm writes it; raises UsageError."""
+    from pyslurm_budget.slurm.fields import node_names as expanded
+
+    found: dict[str, None] = {}
+    for text in given:
+        try:
+            found |= dict.fromkeys(expanded(text))
+        except ValueError as wrong:
+            raise UsageError(f"{text!r} is no list of nodes ({wrong}); write n[01-08]") from None
     return tuple(found)
 
 

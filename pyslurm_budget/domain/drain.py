@@ -9,9 +9,10 @@ from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from pyslurm_budget.domain.model import Node
+    from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.domain.situation import LiveRun, Situation
 
 
@@ -20,23 +21,34 @@ def emptied(situation: Situation, pool: str) -> tuple[tuple[Node, ...], Reason |
 
     A health check that flaps must not requeue the cluster: above the limit nothing is requeued at all.
     """
-    policy = situation.policy
+    policy, now = situation.policy, situation.now
     members = situation.pools.members.get(pool, ())
+    draining = draining_nodes(members, policy, now)
+    limit = too_many(members, pool, policy, now)
+    return ((), limit) if limit else (draining, None)
+
+
+def draining_nodes(members: Iterable[Node], policy: Policy, now: int) -> tuple[Node, ...]:
+    """Those of the nodes that drain for long enough, for a reason that the site allows, and hold work."""
     pattern = re.compile(policy.drain_reason)
-    draining = [
+    found = (
         node
         for node in members
         if node.up
         and node.draining
         and (node.gpus_used or node.cpus_used)
         and node.reason_since is not None
-        and situation.now - node.reason_since >= policy.drain_after
+        and now - node.reason_since >= policy.drain_after
         and pattern.search(node.reason)
-    ]
+    )
+    return tuple(sorted(found, key=lambda n: n.name))
+
+
+def too_many(members: Collection[Node], pool: str, policy: Policy, now: int) -> Reason | None:
+    """Why none of the pool's nodes is emptied, if more of them drain than are emptied at one time."""
+    count = len(draining_nodes(members, policy, now))
     limit = max(policy.drain_min_nodes, int(policy.drain_at_once * len(members)))
-    if len(draining) > limit:
-        return (), Reason("drain-limit", {"pool": pool, "nodes": len(draining), "limit": limit})
-    return tuple(sorted(draining, key=lambda n: n.name)), None
+    return Reason("drain-limit", {"pool": pool, "nodes": count, "limit": limit}) if count > limit else None
 
 
 def drained_runs(situation: Situation, pool: str) -> tuple[list[tuple[LiveRun, Reason]], list[Reason]]:
@@ -47,7 +59,7 @@ def drained_runs(situation: Situation, pool: str) -> tuple[list[tuple[LiveRun, R
     seen: set[str] = set()
     for run in situation.runs:
         on = next((s.node for s in run.job.allocation if s.node in names), None)
-        if on is None or run.job.ref in seen or not _may_go(run, situation.now):
+        if on is None or run.job.ref in seen or not may_go(run, situation.now):
             continue
         seen.add(run.job.ref)
         numbers: dict[str, int | str] = {"node": on, "reason": names[on].reason, "contract": run.minimum}
@@ -55,21 +67,24 @@ def drained_runs(situation: Situation, pool: str) -> tuple[list[tuple[LiveRun, R
     return found, [limit] if limit else []
 
 
-def _may_go(run: LiveRun, now: int) -> bool:
-    """Whether a run may be requeued for a drain now; one that Slurm cannot requeue would be killed: never."""
-    if (
-        run.withheld
-        or run.job.state is not JobState.RUNNING
-        or run.job.completing
-        or not run.job.can_requeue
-        or run.job.het
-    ):
+def could_go(run: LiveRun) -> bool:
+    """Whether we may ever requeue the run for a repair; one that Slurm cannot requeue would be killed."""
+    if run.withheld or run.job.state is not JobState.RUNNING or run.job.completing:
         return False
-    if run.exempt_until is not None and now < run.exempt_until:
+    if not run.job.can_requeue or run.job.het:
         return False
-    if run.work_class is WorkClass.SPARE:
-        return True
-    return run.stoppable and now >= run.protected_until
+    return run.work_class is WorkClass.SPARE or run.stoppable or run.exempt_until is not None
+
+
+def goes_at(run: LiveRun) -> int:
+    """From when on a run that could go may: spare at once, backed when its contract ends, none while it is exempt."""
+    contract = 0 if run.work_class is WorkClass.SPARE else run.protected_until
+    return max(contract, run.exempt_until or 0)
+
+
+def may_go(run: LiveRun, now: int) -> bool:
+    """Whether a run may be requeued for a repair now."""
+    return could_go(run) and now >= goes_at(run)
 
 
 def pools_of(situation: Situation) -> Iterator[str]:

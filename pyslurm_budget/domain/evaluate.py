@@ -15,6 +15,7 @@ from pyslurm_budget.domain.displace import Displacer
 from pyslurm_budget.domain.drain import drained_runs, pools_of
 from pyslurm_budget.domain.kept import begun, tend
 from pyslurm_budget.domain.making import make_room
+from pyslurm_budget.domain.maintenance import maintained_runs
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import Action, ActionKind, BudgetState, Plan, Reason, Taking
 from pyslurm_budget.domain.steps import BACKED_BASE, SPARE_BASE, ladder
@@ -87,22 +88,30 @@ def drains(situation: Situation) -> list[Action]:
     """Only what empties draining nodes, within the caps: all that may go on while accounting cannot be read."""
     if guard.quiet(situation) is not None:
         return []
-    runs = [found for pool in pools_of(situation) for found in drained_runs(situation, pool)[0]]
-    actions = [_requeue(situation, run, ActionKind.DRAIN, reason, None) for run, reason in runs]
-    return guard.capped(situation, actions)[0]
+    return guard.capped(situation, _repairs(situation)[0])[0]
+
+
+def _repairs(situation: Situation) -> tuple[list[Action], list[Reason]]:
+    """What makes way for repairs: on draining nodes, and on those of a maintenance that is near; each run once."""
+    found: dict[str, Action] = {}
+    notes: list[Reason] = []
+    for pool in pools_of(situation):
+        runs, limits = drained_runs(situation, pool)
+        notes.extend(limits)
+        for run, reason in runs:
+            found.setdefault(run.job.ref, _requeue(situation, run, ActionKind.DRAIN, reason, None))
+    for run, reason in maintained_runs(situation):
+        found.setdefault(run.job.ref, _requeue(situation, run, ActionKind.DRAIN, reason, None))
+    return list(found.values()), notes
 
 
 def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list[Action], list[Taking], list[Reason]]:
     notes: list[Reason] = []
     requeues: list[Action] = []
-    gone: set[str] = set()
-    for pool in pools_of(situation):
-        runs, limits = drained_runs(situation, pool)
-        notes.extend(limits)
-        for run, reason in runs:
-            if run.job.ref not in gone:  # it may run on draining nodes of two pools
-                requeues.append(_requeue(situation, run, ActionKind.DRAIN, reason, None))
-                gone.add(run.job.ref)
+    repairs, limits = _repairs(situation)
+    notes.extend(limits)
+    requeues.extend(repairs)
+    gone = {action.ref for action in repairs}
     may_gain, others = (
         {pool: [c for c in order if not _withheld(situation, c)] for pool, order in orders.items()}
         for orders in (classes.backed, classes.spare)

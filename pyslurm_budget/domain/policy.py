@@ -124,6 +124,7 @@ class Policy:
     drain_at_once: Fraction = Fraction(5, 100)
     drain_min_nodes: int = 2
     drain_reason: str = ".*"
+    maintenance_before: int = 15 * 60
     updates_per_cycle: int = 500
     requeues_per_cycle: int = 20
     requeues_per_hour: int = 200

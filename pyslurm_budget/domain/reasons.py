@@ -187,6 +187,10 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "makes way for the repair of {node}; it comes back with its class, first in its budget",
             "makes way for a repair; it comes back with its class, first in its budget",
         ),
+        "maintenance": (
+            "makes way for the maintenance {name} ({start:time}); it comes back with its class, first in its budget",
+            "makes way for a maintenance; it comes back with its class, first in its budget",
+        ),
         "drain-limit": (
             "nothing is requeued for drains in {pool}: {nodes} nodes drain at once, the limit is {limit}",
             "nothing is requeued for drains: too many nodes drain at once",

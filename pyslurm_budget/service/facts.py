@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
@@ -244,6 +244,15 @@ def freeze(
         mode=mode,
         source=source,
     )
+
+
+def in_force(contract: ContractFacts, policy: Policy, *, enforced: bool) -> ContractFacts:
+    """The contract as it counts now. One frozen before the switch-on was a shadow: such a run has contract 0 and is
+    left alone (unless the site says otherwise)."""
+    if not enforced or contract.mode is Mode.ENFORCE:
+        return contract
+    stoppable = contract.stoppable and policy.displace_old_runs
+    return replace(contract, minimum=0, protected_until=contract.start, stoppable=stoppable)
 
 
 def outcome(contract: ContractFacts, run: RunFacts, *, ours: bool) -> str | None:

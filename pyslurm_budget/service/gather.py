@@ -17,7 +17,7 @@ from pyslurm_budget.domain.situation import Requeued, Situation
 from pyslurm_budget.service.booking import book, net_history
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.credits import credits_of
-from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, live_runs, outcome, uses_of
+from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, in_force, live_runs, outcome, uses_of
 from pyslurm_budget.service.past import NodePast
 from pyslurm_budget.service.ports import ContractFacts
 from pyslurm_budget.service.sync import DAY, INSTALLED, Sync
@@ -223,12 +223,8 @@ class Gatherer:
         return self._mode_of(run) is Mode.ENFORCE
 
     def _in_force(self, contract: ContractFacts, run: RunFacts | None) -> ContractFacts:
-        """A contract frozen before the switch-on was a shadow: such a run has contract 0 and is left alone."""
         enforced = self._mode is Mode.ENFORCE if run is None else self._enforced(run)
-        if not enforced or contract.mode is Mode.ENFORCE:
-            return contract
-        stoppable = contract.stoppable and self._policy.displace_old_runs
-        return replace(contract, minimum=0, protected_until=contract.start, stoppable=stoppable)
+        return in_force(contract, self._policy, enforced=enforced)
 
     def _new_contract(
         self, job: Job, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], ours: set[RunKey]
