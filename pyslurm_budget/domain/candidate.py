@@ -127,8 +127,12 @@ def requeueable(policy: Policy, job: Job) -> bool:
     return job.can_requeue and not policy.interactive.matches(job.partitions, qos, job.name)
 
 
-def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
-    """Contract of a job in seconds, and why it cannot be backed whatever its budget has left (design 4.4)."""
+def contract_of(policy: Policy, job: Job, requeues: int = 0) -> tuple[int, Reason | None]:
+    """Contract of a job in seconds, and why it cannot be backed whatever its budget has left (design 4.4).
+
+    A job that we requeued as often in 24 h as one may be (``requeues``) gets the double, up to the cap: it is to come
+    to something between two requeues, and pays for it.
+    """
     if ASKED_SPARE in job.marker:
         return 0, Reason("declared-spare")
     try:
@@ -143,7 +147,9 @@ def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
         cap=policy.cap,
     )
     if contract.kind is comment.ContractKind.MAY_BE_BACKED:
-        return contract.seconds, None
+        again = requeueable(policy, job) and requeues >= policy.requeues_per_job_day
+        longer = min(2 * contract.seconds, policy.cap) if again else contract.seconds
+        return longer if job.time_limit is None else min(longer, max(job.time_limit, contract.seconds)), None
     limit = -1 if job.time_limit is None else job.time_limit
     numbers = {"cap": policy.cap, "contract": contract.seconds, "limit": limit}
     return 0, Reason(_OBSTACLES[contract.kind], numbers)
@@ -151,7 +157,7 @@ def contract_of(policy: Policy, job: Job) -> tuple[int, Reason | None]:
 
 def _one(situation: Situation, job: Job, pools: tuple[str, ...], ref: str, task: int | None) -> Candidate:
     policy = situation.policy
-    contract, obstacle = contract_of(policy, job)
+    contract, obstacle = contract_of(policy, job, situation.requeues.get(job.ref, 0))
     rate = situation.pools.price(job.request, pools, job.partitions, largest=policy.charge_largest)
     length = comment.price_length(contract, policy.floor, job.time_limit)
     budget = situation.budget_of(job.account)

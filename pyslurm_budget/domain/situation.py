@@ -131,6 +131,14 @@ class Situation:
         return self.enforcing and not self.enforces(partitions, budget)
 
     @cached_property
+    def requeues(self) -> Mapping[str, int]:
+        """How often we requeued each job in the last 24 h."""
+        found: dict[str, int] = {}
+        for entry in self.requeued:
+            found[entry.ref] = found.get(entry.ref, 0) + 1
+        return found
+
+    @cached_property
     def pools(self) -> PoolMap:
         """The pools of the snapshot's nodes."""
         return PoolMap(self.policy.pools, self.snapshot.nodes, self.snapshot.partitions, self.policy.fractions)

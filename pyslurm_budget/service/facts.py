@@ -203,15 +203,16 @@ def freeze(
     enforced_since: int | None,
     own_requeue: bool,
     resized: ContractFacts | None = None,
+    requeues: int = 0,
 ) -> ContractFacts:
     """The contract of a run, frozen when it is first seen: later edits of the comment change nothing.
 
     A run that its own owner requeued gets no new contract within a cap of its last; one that ran at the switch-on is
     backed with contract 0 and left alone (unless the site says otherwise). A run whose size was changed goes on with
-    what is left of the contract that it had before (``resized``).
+    what is left of the contract that it had before (``resized``). ``requeues``: how often we requeued it in 24 h.
     """
     policy = maker.policy
-    contract, obstacle = contract_of(policy, job)
+    contract, obstacle = contract_of(policy, job, requeues)
     managed = policy.classes.is_managed(job.qos)
     start = facts.start or 0
     old = enforced_since is not None and min(start, job.start or start) < enforced_since

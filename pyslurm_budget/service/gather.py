@@ -192,7 +192,7 @@ class Gatherer:
         return open_books(self._situation(runs, contracts, ()))
 
     def _contracts(
-        self, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], requeues: Iterable[Intent]
+        self, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], requeues: Sequence[Intent]
     ) -> dict[RunKey, ContractFacts]:
         """Contracts of all live runs; new ones are frozen and saved, and outcomes of ended ones noted."""
         ours = {intent.action.key for intent in requeues if intent.state in STOPPED}
@@ -204,7 +204,7 @@ class Gatherer:
             if run is not None and result is not None:
                 ended.append(replace(contract, outcome=result))
                 credited.extend(credits_of(run, contract, self._snapshot.now))
-        new = [c for job in self._snapshot.jobs if (c := self._new_contract(job, runs, known, ours)) is not None]
+        new = [c for job in self._snapshot.jobs if (c := self._new_contract(job, runs, known, requeues)) is not None]
         if credited:
             self._ledger.add_entries(credited)  # first: a contract with an outcome is not looked at again
         if new or ended:
@@ -227,11 +227,13 @@ class Gatherer:
         return in_force(contract, self._policy, enforced=enforced)
 
     def _new_contract(
-        self, job: Job, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], ours: set[RunKey]
+        self, job: Job, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], requeues: Sequence[Intent]
     ) -> ContractFacts | None:
         run = runs.get(job.key)
         if job.state not in LIVE or run is None or job.key in known:
             return None
+        done = [intent.action for intent in requeues if intent.state in STOPPED]
+        ours = {action.key for action in done}
         mode = self._mode_of(run)
         since = self._ledger.get(ENFORCED_SINCE) if mode is Mode.ENFORCE else None
         return freeze(
@@ -242,6 +244,7 @@ class Gatherer:
             enforced_since=int(since) if since else None,
             own_requeue=job.restarts > 0 and self._own_requeue(job, run, ours),
             resized=self._before_resize(job) if job.resized else None,
+            requeues=sum(action.ref == job.ref for action in done),
         )
 
     def _before_resize(self, job: Job) -> ContractFacts | None:
