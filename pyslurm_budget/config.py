@@ -49,7 +49,7 @@ _DEFAULTS = {"interactive": Interactive()}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PATHS = (
     *("state_dir", "kill_switch", "slurm_conf", "table_path", "state_path"),
-    *("database_socket", "database_password_file"),
+    *("database_socket", "database_password_file", "checkpoints"),
 )
 
 
@@ -83,6 +83,7 @@ class Config:
     timezone: str | None = None
     interval: int = 30
     pseudonymise_after: int | None = None
+    checkpoints: Path | None = None
 
     @property
     def adopt(self) -> str | None:

@@ -142,6 +142,12 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("publish.table", "table_path", values.text, "decision table; every slurmctld host must see this file"),
     Key("publish.state", "state_path", values.text, "public state that `show` and `health` read"),
+    Key(
+        "checkpoints.folder",
+        "checkpoints",
+        values.text,
+        "folder on all nodes, of mode 1777, where jobs report checkpoints (`sbudget checkpoint`); without it none do",
+    ),
     Key("reports.timezone", "timezone", _zone, "zone of the times that people see; the system's without it"),
     Key(
         "privacy.pseudonymise_after",

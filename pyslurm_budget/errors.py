@@ -51,6 +51,13 @@ class ProtectionError(SbudgetError):
     summary = "the job cannot be protected"
 
 
+class CheckpointError(SbudgetError):
+    """A checkpoint cannot be reported."""
+
+    exit_status = 15
+    summary = "the checkpoint cannot be reported"
+
+
 class SlurmMissingError(SbudgetError):
     """A Slurm command is not installed, or finds no slurm.conf."""
 

@@ -267,6 +267,7 @@ SAMPLES = {
     "slurm.database.password_file": '"/etc/sbudget/slurmdb-password"',
     "reports.timezone": '"Europe/Berlin"',
     "privacy.pseudonymise_after": '"365d"',
+    "checkpoints.folder": '"/shared/sbudget/checkpoints"',
 }
 REQUIRED = {"cluster": 'cluster = "alpha"', "mode": 'mode = "observe"'}
 EXAMPLE_END = """

@@ -17,6 +17,7 @@ import click
 from pyslurm_budget import __version__
 from pyslurm_budget.cli.budget import budget
 from pyslurm_budget.cli.budget_change import CHANGES
+from pyslurm_budget.cli.checkpoint import checkpoint
 from pyslurm_budget.cli.db import db
 from pyslurm_budget.cli.drain import drain, maintenance
 from pyslurm_budget.cli.operate import config, health, reconcile, resume, sync
@@ -58,6 +59,7 @@ for _command in (
     show,
     why,
     report,
+    checkpoint,
     drain,
     maintenance,
     protect,

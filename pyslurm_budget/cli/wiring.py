@@ -128,6 +128,7 @@ def accounting(config: Config) -> Accounting:
 
 def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) -> Reconciler:
     """The cycle over the real edges."""
+    from pyslurm_budget.service.checkpoints import FolderCheckpoints, NoCheckpoints
     from pyslurm_budget.service.publish import FilePublisher
     from pyslurm_budget.service.reconcile import Ports, Reconciler, Settings
     from pyslurm_budget.slurm.commands import SlurmCommands
@@ -143,6 +144,7 @@ def reconciler(config: Config, on_step: Callable[[str], None] = lambda _: None) 
         host_clock=host_now,
         kill_switch=lambda: is_set(config.kill_switch),
         history=SlurmHistory(commands, cluster_name(config)),
+        checkpoints=NoCheckpoints() if config.checkpoints is None else FolderCheckpoints(config.checkpoints),
     )
     settings = Settings(
         policy=config.policy,

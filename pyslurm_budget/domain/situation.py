@@ -32,6 +32,7 @@ class LiveRun:
     requeue and for those that ran at the switch-on. ``requeued`` counts our requeues of the job in the last 24 h.
     ``withheld``: its partition or budget stays behind the site's enforce, so nothing is done to it.
     ``exempt_until``: nobody stops it before, whatever its class (``stoppable`` is false until then).
+    ``reported`` is the last checkpoint that the job told of.
     """
 
     job: Job
@@ -46,11 +47,15 @@ class LiveRun:
     requeued: int = 0
     withheld: bool = False
     exempt_until: int | None = None
+    reported: int | None = None
 
     def loss(self, now: int, cap: int) -> int:
-        """Seconds of work that a stop would lose: since the last multiple of the contract, at most ``cap``."""
+        """Seconds of work that a stop would lose: since the last multiple of the contract, or the checkpoint that the
+        job reported if that is later, at most ``cap``. A report never makes it more: nobody gains by a false one."""
         ran = max(0, now - self.start)
         since = ran % self.minimum if self.minimum > 0 else ran
+        if self.reported is not None and self.reported >= self.start:
+            since = min(since, max(0, now - self.reported))
         return min(since, cap)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Use
@@ -280,6 +281,7 @@ def live_runs(
     requeues: Mapping[str, int],
     protections: Iterable[Protection] = (),
     now: int = 0,
+    reported: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[LiveRun, ...]:
     """Every running or suspended job that holds something of a pool, with its contract. ``mode_of`` tells the mode
     that a run is under, ``site`` is the cluster's: a run that stays behind it is not ours to stop."""
@@ -304,6 +306,7 @@ def live_runs(
                 stoppable=contract.stoppable and not withheld and exempt is None,
                 withheld=withheld,
                 exempt_until=exempt.until if exempt else None,
+                reported=reported.get(job.key.job_id),
                 requeued=requeues.get(job.ref, 0),
             )
         )

@@ -15,6 +15,7 @@ from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.domain.situation import Requeued, Situation
 from pyslurm_budget.service.booking import book, net_history
+from pyslurm_budget.service.checkpoints import NoCheckpoints
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.credits import credits_of
 from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, in_force, live_runs, outcome, uses_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
     from pyslurm_budget.domain.plan import Admission
     from pyslurm_budget.domain.policy import Policy
+    from pyslurm_budget.service.checkpoints import Checkpoints
     from pyslurm_budget.service.counts import Entry, SiteHistory
     from pyslurm_budget.service.ports import Accounting, Intent, Ledger, RunFacts
 
@@ -52,6 +54,7 @@ class Gatherer:
         snapshot: Snapshot,
         *,
         history: SiteHistory | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         """``mode`` is the effective one of this cycle; ``history`` tells what nodes were while nobody looked."""
         self._accounting = accounting
@@ -65,6 +68,7 @@ class Gatherer:
         self._maker = FactMaker(policy, self._tree, snapshot, self._pools)
         self._past = NodePast(ledger, policy, snapshot, self._pools, self._tree)
         self._node_history = history
+        self._checkpoints = checkpoints or NoCheckpoints()
         self._unsaved: dict[RunKey, RunFacts] = {}
         self._ended: dict[RunKey, str | None] = {}  # as of this cycle's read
         self._admissions: dict[str, Admission] = {a.ref: a for a in ledger.admissions()}
@@ -143,6 +147,7 @@ class Gatherer:
                 mode_of=self._mode_of,
                 site=self._mode,
                 requeues=counts,
+                reported=self._checkpoints.reported(job for job in self._snapshot.jobs if job.state in LIVE),
                 protections=protections,
                 now=now,
             ),

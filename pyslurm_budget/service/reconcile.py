@@ -16,6 +16,7 @@ from pyslurm_budget.domain.plan import ActionKind, Plan, Reason
 from pyslurm_budget.domain.situation import Situation
 from pyslurm_budget.errors import SbudgetError, SlurmdbdError
 from pyslurm_budget.service.apply import Applier
+from pyslurm_budget.service.checkpoints import NoCheckpoints
 from pyslurm_budget.service.claims import ClaimEngine
 from pyslurm_budget.service.engines import RequeueEngine
 from pyslurm_budget.service.gather import ENFORCED_SINCE, RESUMED, Gatherer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.journal import Decision
     from pyslurm_budget.domain.model import Snapshot
     from pyslurm_budget.domain.policy import Policy
+    from pyslurm_budget.service.checkpoints import Checkpoints
     from pyslurm_budget.service.counts import SiteHistory
     from pyslurm_budget.service.engines import Engine, Pace
     from pyslurm_budget.service.ports import Accounting, Commands, Ledger, LiveCluster, Publisher
@@ -77,6 +79,7 @@ class Ports:
     kill_switch: Callable[[], bool] = lambda: False
     history: SiteHistory | None = None
     pace: Pace = field(default_factory=HostPace)
+    checkpoints: Checkpoints = field(default_factory=NoCheckpoints)
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,15 @@ class Reconciler:
 
     def _gatherer(self, snapshot: Snapshot, mode: Mode) -> Gatherer:
         ports = self._ports
-        return Gatherer(ports.accounting, ports.ledger, self._settings.policy, mode, snapshot, history=ports.history)
+        return Gatherer(
+            ports.accounting,
+            ports.ledger,
+            self._settings.policy,
+            mode,
+            snapshot,
+            history=ports.history,
+            checkpoints=ports.checkpoints,
+        )
 
     def _halted(self, situation: Situation, mode: Mode, *, apply: bool) -> Reason | None:
         """Why nothing may be done in this cycle, if so: classes are still computed, recorded and published."""
