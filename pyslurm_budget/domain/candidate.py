@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain import comment
 from pyslurm_budget.domain.books import Price
-from pyslurm_budget.domain.holding import OURS
 from pyslurm_budget.domain.exempt import protection_of
+from pyslurm_budget.domain.holding import OURS
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import Reason
 

@@ -14,8 +14,8 @@ from pyslurm_budget.domain.capacity import allowances
 from pyslurm_budget.domain.displace import Displacer
 from pyslurm_budget.domain.drain import drained_runs, pools_of
 from pyslurm_budget.domain.kept import begun, tend
-from pyslurm_budget.domain.making import make_room
 from pyslurm_budget.domain.maintenance import maintained_runs
+from pyslurm_budget.domain.making import make_room
 from pyslurm_budget.domain.model import JobState, WorkClass
 from pyslurm_budget.domain.plan import Action, ActionKind, BudgetState, Plan, Reason, Taking
 from pyslurm_budget.domain.steps import BACKED_BASE, SPARE_BASE, ladder
