@@ -12,6 +12,7 @@ import os
 import selectors
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -92,19 +93,30 @@ class Runner:
         Strict (see :meth:`read`): raises after the last line if the command failed, so a consumer has the whole
         answer only if the iteration ends without an error. A consumer that stops early ends the command.
         """
+        with self.started(*command) as lines:
+            yield from lines
+
+    @contextmanager
+    def started(self, *command: str) -> Iterator[Iterator[str]]:
+        """A command that works while its lines (see :meth:`lines`) are not read yet; it is ended with the block."""
         with tempfile.TemporaryFile() as err, self._start(command, err, False) as process:
             try:
-                yield from self._decoded(command, process)
-                process.wait(self._timeout)
-            except subprocess.TimeoutExpired:
-                raise silence(command, self._timeout) from None
+                yield self._answer(command, process, err)
             finally:
                 process.kill()
                 process.wait()
-            err.seek(0)
-            said = _text(err.read())
-            if process.returncode != 0 or "error:" in said:
-                raise failure(command, said, process.returncode)
+
+    def _answer(self, command: Sequence[str], process: subprocess.Popen[bytes], err: IO[bytes]) -> Iterator[str]:
+        """The lines of a started process; raises after the last one if it failed."""
+        yield from self._decoded(command, process)
+        try:
+            process.wait(self._timeout)
+        except subprocess.TimeoutExpired:
+            raise silence(command, self._timeout) from None
+        err.seek(0)
+        said = _text(err.read())
+        if process.returncode != 0 or "error:" in said:
+            raise failure(command, said, process.returncode)
 
     def _start(self, command: Sequence[str], err: int | IO[bytes], feed: bool) -> subprocess.Popen[bytes]:
         """Start the process; raises SlurmMissingError if there is no such program."""

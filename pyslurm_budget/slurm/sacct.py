@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from operator import itemgetter
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.model import RunKey, RunRecord, Tres
 from pyslurm_budget.domain.times import MINUTE, parse_duration
-from pyslurm_budget.errors import SlurmOutputError
+from pyslurm_budget.errors import SlurmdbdError, SlurmOutputError
 from pyslurm_budget.slurm.fields import epoch, node_names, tres_of
 
 if TYPE_CHECKING:
@@ -33,34 +34,76 @@ _NO_LIMIT = frozenset({"", "UNLIMITED", "Partition_Limit", "INVALID"})
 NOBODY = "(none)"
 _FIRST_EPOCH = 1_000_000_000  # sacct refuses `uts` with less
 _DAY = 86400
+PART = 7 * _DAY
 _BY = "CANCELLED by "
 _MANY = 1 << 14  # values that are remembered at most, under 1 kB each
 
 
 class SacctAccounting:
-    """Runs of one cluster as slurmdbd has them; ``clock`` is our time, used only to look far enough ahead."""
+    """Runs of one cluster as slurmdbd has them; ``clock`` is our time, used only to look far enough ahead.
 
-    def __init__(self, runner: Runner, clock: Callable[[], float] = time.time) -> None:
+    A long time is read in parts of ``part`` seconds: slurmdbd and sacct hold a whole answer in memory before a row of
+    it comes, and while we work on one part sacct works on the next.
+    """
+
+    def __init__(self, runner: Runner, clock: Callable[[], float] = time.time, part: int = PART) -> None:
         self._runner = runner
         self._clock = clock
+        self._part = part
 
     def runs(self, since: int, until: int) -> Iterator[RunRecord]:
         """Every run that was alive or waiting in [since, until), each requeued run by itself.
 
         sacct is asked up to a day after now and after ``until``: it hides a run whose Eligible lies after its end
         time, and a run requeued a moment ago becomes eligible two minutes later. Raises at the end, or earlier, if
-        the answer is not complete.
+        the answer is not complete. A run that changed while it was read may come twice, as it was and as it is. What
+        was cancelled before it became eligible, a part later, does not come: it held nothing.
         """
         mark = f"\x1f{secrets.token_hex(6)}\x1f"
+        now = int(self._clock())
         first = max(since, _FIRST_EPOCH)
-        last = max(until, int(self._clock()), _FIRST_EPOCH) + _DAY
-        lines = self._runner.lines(
-            "sacct", "-a", "-X", "-D", "-P", "--noconvert", f"--delimiter={mark}",
-            "-S", f"uts{first}", "-E", f"uts{last}", "-o", ",".join(FIELDS),
-        )  # fmt: skip
-        for row in runs_of(lines, mark):
-            if row.key.submit < until and (row.end is None or row.end >= since):
-                yield row
+        last = max(until, now, _FIRST_EPOCH) + _DAY
+        edges = [*range(first, min(until, now), self._part)] or [first]
+        parts = [*zip(edges, [*edges[1:], last], strict=True)]
+        seen: dict[RunKey, RunRecord] = {}
+        quiet = False  # whether the part before had no row
+        for (begin, end), lines in zip(parts, self._answers(parts, mark), strict=True):
+            before, seen = seen, {}
+            was_quiet, quiet = quiet, True
+            for row in runs_of(lines, mark):
+                quiet = False
+                if was_quiet and row.eligible is not None and row.eligible < begin:
+                    raise _lost(row, begin)
+                if row.key.submit >= until or (row.end is not None and row.end < since):
+                    continue
+                if row.end is None or row.end >= end:
+                    seen[row.key] = row  # the next part has it too
+                if not before or before.get(row.key) != row:
+                    yield row
+            if quiet and before:
+                raise _lost(next(iter(before.values())), begin)
+
+    def _answers(self, parts: Iterable[tuple[int, int]], mark: str) -> Iterator[Iterator[str]]:
+        """sacct's lines for each part. It is asked for a part when the one before is about to be read."""
+        with ExitStack() as running:
+            asked: list[Iterator[str]] = []
+            for begin, end in parts:
+                lines = self._runner.started(
+                    "sacct", "-a", "-X", "-D", "-P", "--noconvert", f"--delimiter={mark}",
+                    "-S", f"uts{begin}", "-E", f"uts{end}", "-o", ",".join(FIELDS),
+                )  # fmt: skip
+                asked.append(running.enter_context(lines))
+                if len(asked) > 1:
+                    yield asked.pop(0)
+            yield from asked
+
+
+def _lost(row: RunRecord, at: int) -> SlurmdbdError:
+    """slurmdbd 22.05 was seen to fail in its database while sacct printed its header alone and ended with 0."""
+    return SlurmdbdError(
+        f"accounting shows no run at all next to {at} (seconds since the epoch), but job {row.job_ref} was "
+        "there then; look into slurmdbd's log"
+    )
 
 
 def runs_of(lines: Iterable[str], delimiter: str) -> Iterator[RunRecord]:

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,11 +132,11 @@ class Place:
         return SQL.format(socket=self.site.folder / "db" / "sock", password=password)
 
     def sacct(self) -> float:
-        """Seconds of the sacct that `sbudget sync` starts, writing to /dev/null."""
+        """Seconds of the sacct that `sbudget sync` starts, for all of the time at once, writing to /dev/null."""
         asked = Asked(self.site.conf)
         now = int(time.time())
         with suppress(SlurmOutputError):  # that the answer is empty
-            list(SacctAccounting(asked).runs(now - (DAYS + 2) * DAY, now + DAY))
+            list(SacctAccounting(asked, part=2 * DAYS * DAY).runs(now - (DAYS + 2) * DAY, now + DAY))
         for _ in range(TRIES):
             failures = self._failures()
             began = time.monotonic()
@@ -167,10 +167,11 @@ class Asked(Runner):
 
     command: tuple[str, ...] = ()
 
-    def lines(self, *command: str) -> Iterator[str]:
+    @contextmanager
+    def started(self, *command: str) -> Iterator[Iterator[str]]:
         """No lines."""
         self.command = command
-        return iter(())
+        yield iter(())
 
 
 def _first(place: Place, count: int) -> Iterator[dict[str, object]]:

@@ -236,7 +236,7 @@ def test_bug_34_sacct_is_always_given_both_ends_and_no_states(
 
 def test_bug_34_nothing_else_asks_sacct() -> None:
     package = Path(__file__).resolve().parents[2] / "pyslurm_budget"
-    call = re.compile(r'(?:read|lines|run)\(\s*"sacct"')
+    call = re.compile(r'(?:read|lines|run|started)\(\s*"sacct"')
     asks = [path.name for path in package.rglob("*.py") if call.search(path.read_text(encoding="utf-8"))]
     assert asks == ["sacct.py"]
 
