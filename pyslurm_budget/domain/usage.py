@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.row import row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyslurm_budget.domain.model import WorkClass
 
@@ -73,26 +73,38 @@ def cells(piece: Piece) -> Iterator[tuple[int, int, Cell]]:
         yield span, last, (gpus * (end - last), rate * (end - last), gpus, rate)
 
 
-def whole_cells(begin: int, end: int) -> Sequence[tuple[int, int, int]]:
-    """The whole hours [begin, end), both multiples of an hour, as ranges (span, first, last) with days inside."""
-    first = begin + -begin % DAY
-    last = end - end % DAY
-    if first >= last:
-        return [(HOUR, begin, end)] if begin < end else []
-    ranges = [(HOUR, begin, first), (DAY, first, last), (HOUR, last, end)]
-    return [found for found in ranges if found[1] < found[2]]
+def whole_cells(begin: int, end: int) -> Sequence[tuple[int, int, int, int]]:
+    """The whole hours [begin, end), both multiples of an hour, as ranges (sign, span, first, last). A part of a
+    day is its hours, or the day without its other hours, where these are fewer."""
+    if begin - begin % DAY == end - end % DAY:
+        return [(1, HOUR, begin, end)] if begin < end else []
+    first, last = begin - begin % DAY, end - end % DAY
+    ranges = []
+    if begin - first > DAY // 2:
+        ranges.append((1, HOUR, begin, first + DAY))
+        first += DAY
+    else:
+        ranges.append((-1, HOUR, first, begin))
+    if end - last > DAY // 2:
+        ranges.append((-1, HOUR, end, last + DAY))
+        last += DAY
+    else:
+        ranges.append((1, HOUR, last, end))
+    return [found for found in (*ranges, (1, DAY, first, last)) if found[2] < found[3]]
 
 
-def edge(level: int, begin: int, marks: Sequence[int], changes: Sequence[tuple[int, int]]) -> list[int]:
+def edge(level: int, begin: int, marks: Sequence[int], changes: Mapping[int, Sequence[int]]) -> list[int]:
     """Usage of [begin, mark) for each of the ascending marks, all in the unit of ``level`` x seconds.
 
     ``changes[i]`` are the starts (less the ends) in [previous mark, mark i): the sum of their rates, and the sum of
     rate x (time - begin).
     """
     found: list[int] = []
-    rates, moments = 0, 0
-    for mark, (rate, moment) in zip(marks, changes, strict=True):
-        rates += rate
-        moments += moment
-        found.append((level + rates) * (mark - begin) - moments)
+    moments = 0
+    for i, mark in enumerate(marks):
+        if i in changes:
+            rate, moment = changes[i]
+            level += rate
+            moments += moment
+        found.append(level * (mark - begin) - moments)
     return found
