@@ -7,6 +7,7 @@ who ask for it with ``--debug`` or ``$SBUDGET_DEBUG``.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
@@ -35,6 +36,9 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 UNEXPECTED = 1
 _COMPLETE = "_SBUDGET_COMPLETE"
+# Python looks for cycles in memory after so many new objects (700 by itself). Ours make none, and a sync makes
+# millions of objects: that is a seventh of its time.
+OBJECTS = 50_000
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -80,6 +84,7 @@ for _command in CHANGES:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``sbudget`` and return its exit status."""
+    gc.set_threshold(OBJECTS)
     return run(cli, "sbudget", sys.argv[1:] if arguments is None else arguments)
 
 
