@@ -16,6 +16,7 @@ from fractions import Fraction
 from operator import add
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.borrow import Borrowing
 from pyslurm_budget.domain.model import MILLI, WorkClass
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Book:
 
     ``contract_rate`` is the rate of everything inside contracts, running or admitted: at most ``ceiling``. ``least``
     remembers the least of ``left()`` until something is entered. ``granted`` is the part of the allowance that is
-    grants and loans in force, less what is lent.
+    grants and loans in force, less what is lent. ``borrowed`` is what left the charge because it was borrowed.
     """
 
     allowance: int
@@ -83,6 +84,7 @@ class Book:
     ceiling: int = 0
     charged: list[int] = field(default_factory=list)
     committed: list[int] = field(default_factory=list)
+    borrowed: list[int] = field(default_factory=list)
     least: int | None = None
     user_use: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     user_all: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -96,6 +98,11 @@ class Book:
         if self.least is None:
             self.least = min(self.left())
         return self.least
+
+    @property
+    def borrowed_now(self) -> int:
+        """Borrowed use of the window of now."""
+        return self.borrowed[0] if self.borrowed else 0
 
     @property
     def ceiling_left(self) -> int:
@@ -150,6 +157,7 @@ class Books:
         self.books: dict[tuple[str, str], Book] = {}
         self.directs: dict[tuple[str, str], Book] = {}
         self._touched: dict[tuple[str, str], list[Book]] = {}
+        self.borrowing = Borrowing(self)
         self._refused: dict[tuple[str, str], list[tuple[Price, int, str]]] = defaultdict(list)
         for (account, pool), allowance in allowances.items():
             ceiling = self._ceiling(account, pool, pool_sizes.get(pool, 0))
@@ -199,6 +207,13 @@ class Books:
             book.line += amount
             book.granted += amount
             book.least = None
+
+    def borrow(self, history: Iterable[History]) -> None:
+        """Enter what was borrowed: it left the charge, and stays in the load."""
+        for past in history:
+            if past.budget in self.tree.budgets:
+                for book in self.touched(past.budget, past.pool):
+                    book.borrowed = list(map(add, book.borrowed or [0] * len(self.grid), past.amounts))
 
     def charge(self, uses: Iterable[Use]) -> None:
         """Enter the window's use: backed work is charged, spare work is only remembered for the order."""
@@ -267,7 +282,11 @@ class Books:
         for smaller, at, code in known:
             if smaller.rate <= price.rate and smaller.length <= price.length:
                 return _refusal(*limits[at], code, price)
-        found = next(((i, "headroom") for i, (_, book) in enumerate(limits) if not self._fits(book, price)), None)
+        full = (i for i, (name, book) in enumerate(limits) if not self._fits(name, book, pool, price))
+        found = next(((i, "headroom") for i in full), None)
+        if found is not None and self.borrowing.may(budget):
+            rooms = self.borrowing.borrowed(budget, pool)
+            found = None if all(self._in(left, price) for _, left in rooms) else found
         if found is None:
             found = next(((i, "ceiling") for i, (_, b) in enumerate(limits) if price.rate > b.ceiling_left), None)
         if found is None:
@@ -275,15 +294,16 @@ class Books:
         known.append((price, *found))
         return _refusal(*limits[found[0]], found[1], price)
 
-    def _fits(self, book: Book, price: Price) -> bool:
+    def _fits(self, name: str, book: Book, pool: str, price: Price) -> bool:
         """Whether the price fits the book at every horizon."""
-        if price.amount <= book.least_left():
-            return True
-        return all(price.rate * min(h, price.length) <= left for h, left in zip(self.grid, book.left(), strict=True))
+        return price.amount <= book.least_left() or self._in(self.borrowing.left(name, book, pool), price)
+
+    def _in(self, left: Iterable[int], price: Price) -> bool:
+        return all(price.rate * min(h, price.length) <= rest for h, rest in zip(self.grid, left, strict=True))
 
     def over(self, budget: str, pool: str) -> str | None:
         """The budget or ancestor that has already used more than its line: only then is a promise recalled."""
-        return next((name for name, book in self.limits(budget, pool) if book.charged_now > book.line), None)
+        return self.borrowing.over(budget, pool)
 
     def standing(self, account: str, pool: str, *, spare: bool = False, direct: bool = False) -> tuple[int, int]:
         """What the budget has used and promised, and its allowance: the two numbers of its load (design 4.5).
@@ -291,7 +311,8 @@ class Books:
         With ``spare``, all use counts: what spare work is ranked by. With ``direct``, the implicit child's.
         """
         book = self.direct(account, pool) if direct else self.books[account, pool]
-        return book.charged_now + book.outstanding + (book.spare_used if spare else 0), book.allowance
+        used = book.charged_now + book.borrowed_now + book.outstanding
+        return used + (book.spare_used if spare else 0), book.allowance
 
     def load(self, account: str, pool: str) -> Fraction | None:
         """(charged + outstanding) / allowance; ``None`` for an allowance of 0, which ranks last."""

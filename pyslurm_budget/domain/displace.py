@@ -310,7 +310,7 @@ class Displacer:
             children = self._books.tree.children.get(path[0], ())
             book = self._books.direct(path[0], pool)
             waiting = self._waiting[path[0], pool] - sum(self._waiting[name, pool] for name in children)
-        used = book.charged_now + book.outstanding - waiting
+        used = book.charged_now + book.borrowed_now + book.outstanding - waiting
         return _Side(book.allowance, book.line, used, used + price)
 
     def _would_displace_back(self, c: Candidate, run: LiveRun) -> bool:

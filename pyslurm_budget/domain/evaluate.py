@@ -53,6 +53,7 @@ def open_books(situation: Situation) -> Books:
     )
     books.enter(situation.history)
     books.charge(situation.uses)
+    books.borrow(situation.borrowed)
     for run in situation.runs:
         if run.work_class is WorkClass.BACKED and run.budget is not None and (run.budget, run.pool) in books.books:
             rest = max(0, run.protected_until - situation.now, (run.exempt_until or 0) - situation.now)
@@ -383,7 +384,7 @@ def _states(situation: Situation, books: Books, classes: Classes) -> list[Budget
                 backed_now=now_backed.get((account, pool), 0),
                 spare_now=now_spare.get((account, pool), 0),
                 waiting=waiting.get((account, pool), 0),
-                lendable=max(0, min(left for _, limit in books.limits(account, pool) for left in limit.left())),
+                lendable=max(0, min(left for _, room in books.borrowing.own(account, pool) for left in room)),
             )
         )
     return found

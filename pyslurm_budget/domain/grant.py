@@ -12,14 +12,14 @@ lender's again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import History
 from pyslurm_budget.domain.model import WorkClass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from pyslurm_budget.domain.books import Books
 
@@ -91,17 +91,24 @@ def enter(books: Books, grants: Iterable[Grant]) -> None:
             books.grant(grant.lender, grant.pool, -amount)
 
 
+BORROWED = 0
+"""The number of the grant under which what a budget borrowed is booked."""
+
+
 def bookings(
     grants: Iterable[Grant],
     hours: Sequence[tuple[int, int]],
     used: Mapping[tuple[str, str], Sequence[int]],
     allowances: Mapping[tuple[str, str], int],
     cap: int,
+    *,
+    borrowers: Container[str] = (),
 ) -> list[Booking]:
     """What is to be booked at the end of the last of ``hours`` (all of the window, oldest first).
 
     ``used`` is the charge of the jobs of each (budget, pool) itself in each of the hours, less what is booked and
     credited already; ``allowances`` is their allowance without grants. Of one grant and hour there is one booking.
+    What is left of the excess of ``borrowers`` then is booked as borrowed.
     """
     found: list[Booking] = []
     now = hours[-1][1]
@@ -116,6 +123,11 @@ def bookings(
         free = rest.get(key, [])
         excess = sum(free) - max(0, allowances.get(key, 0) - lent.get(key, 0))
         found.extend(_of_one(grant, hours, free, min(excess, grant.left)))
+    for budget, pool in sorted(rest):
+        if budget in borrowers:
+            free = rest[budget, pool]
+            excess = sum(free) - max(0, allowances.get((budget, pool), 0) - lent.get((budget, pool), 0))
+            found.extend(_of_one(Grant(BORROWED, budget, pool, excess, 0), hours, free, excess))
     return found
 
 
@@ -139,3 +151,11 @@ def booking_history(booking: Booking, marks: Sequence[int]) -> list[History]:
     if booking.lender is not None:
         found.append(History(booking.lender, NOBODY, booking.pool, WorkClass.BACKED, run_on=False, amounts=more))
     return found
+
+
+def borrowed_history(booking: Booking, marks: Sequence[int]) -> list[History]:
+    """What was borrowed since each of the marks, if the booking is about that."""
+    if booking.grant != BORROWED:
+        return []
+    less = booking_history(booking, marks)[0]
+    return [replace(less, amounts=tuple(-amount for amount in less.amounts))]

@@ -86,6 +86,7 @@ class Situation:
     failure). ``requeued`` lists our requeues of the last 24 h, oldest first; ``tried`` the jobs for which Slurm found
     no place, with when that was; ``given_up`` the budgets whose collecting window was given up in that time.
     ``grants`` are those of which something may be left; what was booked of them stands in ``history``.
+    ``borrowed`` is what left the charge because it was borrowed.
     ``protections`` are those in force.
     """
 
@@ -104,6 +105,7 @@ class Situation:
     grants: tuple[Grant, ...] = ()
     given_up: frozenset[str] = frozenset()
     protections: tuple[Protection, ...] = ()
+    borrowed: tuple[History, ...] = ()
     next_sequence: int = 1
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.books import charged_amounts
 from pyslurm_budget.domain.capacity import allowances, hours_of
 from pyslurm_budget.domain.credit import credit_history
-from pyslurm_budget.domain.grant import Booking, booking_history, bookings
+from pyslurm_budget.domain.grant import Booking, booking_history, bookings, borrowed_history
 from pyslurm_budget.domain.model import WorkClass
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ def net_history(ledger: Ledger, begins: Sequence[int], now: int) -> tuple[Histor
     return (*ledger.history(begins, now), *credited, *booked)
 
 
+def borrowed(ledger: Ledger, begins: Sequence[int]) -> tuple[History, ...]:
+    """What was borrowed since each of the begins."""
+    return tuple(history for b in ledger.bookings(begins[0]) for history in borrowed_history(b, begins))
+
+
 def book(ledger: Ledger, situation: Situation) -> list[Booking]:
     """Book up to the last full hour, if that was not done yet; returns what was booked.
 
@@ -35,12 +40,12 @@ def book(ledger: Ledger, situation: Situation) -> list[Booking]:
     """
     hour, now = situation.policy.hour, situation.now
     upto = now - now % hour
-    if not situation.grants or int(ledger.get(BOOKED) or 0) >= upto:
+    borrowers = {b.account for b in situation.tree.budgets.values() if b.borrow}
+    if not (situation.grants or borrowers) or int(ledger.get(BOOKED) or 0) >= upto:
         return []
     hours = [(at, at + hour) for at, _ in hours_of(upto - situation.policy.window, upto, hour)]
-    found = bookings(
-        situation.grants, hours, _used(ledger, situation, hours), _payers(situation), situation.policy.cap
-    )
+    used, allowed = _used(ledger, situation, hours), _payers(situation)
+    found = bookings(situation.grants, hours, used, allowed, situation.policy.cap, borrowers=borrowers)
     ledger.add_bookings(found)
     ledger.put(BOOKED, str(upto))
     return found

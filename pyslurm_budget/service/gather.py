@@ -14,7 +14,7 @@ from pyslurm_budget.domain.model import JobState, Mode, WorkClass
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.domain.situation import Requeued, Situation
-from pyslurm_budget.service.booking import book, net_history
+from pyslurm_budget.service.booking import book, borrowed, net_history
 from pyslurm_budget.service.checkpoints import NoCheckpoints
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.credits import credits_of
@@ -110,8 +110,9 @@ class Gatherer:
 
     def _with_grants(self, situation: Situation) -> Situation:
         """The situation with what has just been booked."""
-        history = self._history(marks(self._policy, self._snapshot.now), self._snapshot.now)
-        return replace(situation, history=history, grants=self._grants())
+        begins = marks(self._policy, self._snapshot.now)
+        history, lent = self._history(begins, self._snapshot.now), borrowed(self._ledger, begins)
+        return replace(situation, history=history, grants=self._grants(), borrowed=lent)
 
     def _grants(self) -> tuple[Grant, ...]:
         return self._ledger.grants(self._snapshot.now - self._policy.cap - self._policy.hour)
@@ -160,6 +161,7 @@ class Gatherer:
             grants=self._grants(),
             given_up=self._given_up(),
             protections=protections,
+            borrowed=borrowed(self._ledger, marks(self._policy, now)),
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
 

@@ -130,23 +130,40 @@ def _accounts(situation: Situation, evaluation: Evaluation) -> Iterator[AccountL
 
 def _account(situation: Situation, evaluation: Evaluation, account: str, budget: str, pool: str) -> AccountLine:
     steps = ladder(situation.snapshot.controller.weights)
-    limits = evaluation.books.limits(budget, pool)
     return AccountLine(
         account=account,
         pool=pool,
         backed_factor=steps.factor(BACKED_BASE, steps.step_of(_place(evaluation, budget, pool, spare=False))),
         spare_factor=steps.factor(SPARE_BASE, steps.step_of(_place(evaluation, budget, pool, spare=True))),
-        limits=tuple(_limit_name(i, limits) for i in range(len(limits))),
+        limits=_limit_names(evaluation, budget, pool),
     )
 
 
 def _limits(evaluation: Evaluation) -> Iterator[LimitLine]:
-    """What every budget has left in every pool; of one with children also what it has not handed out to them."""
-    for budget, pool in evaluation.books.books:
-        limits = evaluation.books.limits(budget, pool)
+    """What every budget has left in every pool; of one with children also what it has not handed out to them, and of
+    one that borrows what it has by that."""
+    books = evaluation.books
+    for budget, pool in books.books:
+        limits = books.limits(budget, pool)
         for i, (name, book) in enumerate(limits):
             if name == budget:
-                yield LimitLine(_limit_name(i, limits), pool, name, book.ceiling_left, tuple(book.left()))
+                left = tuple(books.borrowing.left(name, book, pool))
+                yield LimitLine(_limit_name(i, limits), pool, name, book.ceiling_left, left)
+        if books.borrowing.may(budget):
+            rooms = books.borrowing.best(budget, pool)
+            left = tuple(min(values) for values in zip(*(room for _, room in rooms), strict=True))
+            ceiling = min(book.ceiling_left for _, book in limits)
+            yield LimitLine(f"{budget} (borrows)", pool, budget, ceiling, left)
+
+
+def _limit_names(evaluation: Evaluation, budget: str, pool: str) -> tuple[str, ...]:
+    """What a contract of the budget must fit into: it and all above it; of one that borrows only those above that do
+    not borrow."""
+    books = evaluation.books
+    limits = books.limits(budget, pool)
+    if not books.borrowing.may(budget):
+        return tuple(_limit_name(i, limits) for i in range(len(limits)))
+    return (f"{budget} (borrows)", *(name for name in books.path(budget) if not books.borrowing.may(name)))
 
 
 def _limit_name(i: int, limits: Sequence[tuple[str, Book]]) -> str:

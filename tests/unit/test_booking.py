@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from pyslurm_budget.cli.simulated import SimulatedSite
 from pyslurm_budget.domain.budget import BEGINNING, Budget, ShareSince
+from pyslurm_budget.domain.grant import BORROWED
 from pyslurm_budget.domain.policy import Policy
 from pyslurm_budget.service.counts import GRANT, LOAN, RECALL, Entry
 from pyslurm_budget.simulate.shapes import Settings, SubmitSpec, small
@@ -115,3 +117,17 @@ def test_a_recalled_loan_takes_no_contract(site: SimulatedSite) -> None:
     play(site, 120)
     assert 80_000 <= booked(site)[0] <= 240_000
     assert state(site, "bio")["granted"] == 0
+
+
+def test_a_borrower_uses_what_is_idle_and_owes_no_headroom(site: SimulatedSite) -> None:
+    tree = [replace(b, borrow=b.account == "nlp") for b in site.ledger.budgets()]
+    site.ledger.save_budgets(tree, site.cluster.now, "carol", "idle nights")
+    play(site, 5)
+    submit(site, 4, 60)
+    play(site, 80)
+    assert state(site, "nlp")["charged"] == 0
+    lent = [b for b in site.ledger.bookings(0) if b.grant == BORROWED]
+    assert sum(b.amount for b in lent) == 240_000
+    assert site.last is not None
+    assert not site.ledger.budgets()[0].borrow  # bio lends nothing and owes nothing
+    assert state(site, "bio") == {"charged": 0, "granted": 0, "allowance": 1_600_000}
