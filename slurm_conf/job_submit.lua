@@ -19,6 +19,7 @@ local ASKED_SPARE = "sbudget:spare" -- AdminComment of a job whose user typed a 
 local SKEW = 60 -- seconds that a snapshot may be ahead of the clock
 local SETTLE = 2 -- seconds until a job that was let in stands in Slurm's own list
 local LARGEST = 9007199254740991 -- 2^53 - 1: all numbers are doubles
+local MOST_PLACES = 500 -- different texts of partitions and types that are remembered
 local MOST = 1000000000 -- counts above this are no counts
 local NO_VAL, INFINITE, NO_VAL16 = 4294967294, 4294967295, 65534
 -- 22.05 does not know most of these names, and a nil as return code accepts the job.
@@ -219,18 +220,18 @@ local READ_IN = {
         for i = 3, #f do limit[i - 2] = whole(f[i]) end -- the ceiling first, then what is left at each horizon
         return limit
     end,
-    account = function(_, f)
+    account = function(_, f, _)
         if #f < 4 then fail("a line of another length") end
-        local line = { backed_factor = natural(f[2]), spare_factor = natural(f[3]), limits = {} }
+        local line = { backed_factor = natural(f[2]), spare_factor = natural(f[3]), limits = {}, keys = {}, latest = {} }
         for i = 4, #f do
             if f[i] == "-" and #f > 4 then fail("'-' among limits") end
-            if f[i] ~= "-" then line.limits[i - 3] = f[i] end
+            if f[i] ~= "-" then line.limits[i - 3], line.keys[i - 3] = f[i], f[i] .. "\t" .. f[1] end
         end
         return line
     end,
-    users = function(_, f)
+    users = function(_, f, key)
         if #f ~= 2 then fail("a line of another length") end
-        local line = { qos = {} }
+        local line = { qos = {}, pair = key }
         for _, name in ipairs(f[2] ~= "-" and split(f[2], ",") or {}) do line.qos[name] = true end
         return line
     end,
@@ -279,7 +280,7 @@ end
 local function parse(text)
     local t = { horizons = {}, twins = {}, managed = {}, operators = {}, partitions = {}, limits = {}, text = text }
     t.seen, t.fractions, t.modes = {}, {}, { partition = {}, account = {} }
-    t.blocks = { limit = {}, account = {}, users = {} }
+    t.blocks, t.places, t.place_count = { limit = {}, account = {}, users = {} }, {}, 0
     t.interactive = { partition = {}, qos = {}, name = {} }
     local bytes = text:sub(-40):match("\nend\t(%d+)\n$")
     local final = bytes and #text - #bytes - 4 -- of the end line's first byte
@@ -346,8 +347,8 @@ end
 
 ------------------------------------------------------------- what was let in since the table's snapshot
 
--- { at, keys (limits, each with its pool), pair (account and user), rate, length }: by all but the rate, so that ten
--- thousand jobs of one kind in a second are one entry.
+-- { at, keys (limits, each with its pool), pair (account and user), rate, length }; what comes again in the same second is
+-- added to the one before, so that ten thousand jobs of one kind are few entries.
 local promises = {}
 -- By limit and pool: what each pair took at the ceiling (1) and at each horizon (2 ...), the sum of all at the last one,
 -- and what was entered there only, and not yet at the horizons between: they are asked for when it is tight.
@@ -360,7 +361,7 @@ local function take(limit, sums, i, amount)
     sums[i] = before + amount
     if limit then
         local half = math.floor(math.max(limit[i], 0) / 2)
-        limit.taken[i] = limit.taken[i] + math.min(before + amount, half) - math.min(before, half)
+        limit.taken[i] = (limit.taken[i] or 0.0) + math.min(before + amount, half) - math.min(before, half)
     end
 end
 
@@ -374,54 +375,60 @@ local function settle(t, of_limit, limit)
     of_limit.waiting = {}
 end
 
-local function enter(t, p)
+local function enter(t, keys, pair, rate, length)
     local final = #t.horizons
-    for _, key in ipairs(p.keys) do
+    local amount = rate * math.min(t.horizons[final], length)
+    for _, key in ipairs(keys) do
         local of_limit, limit = used[key], t.limits[key]
         if not of_limit then
             of_limit = { pairs = {}, total = 0.0, waiting = {} }
             used[key] = of_limit
         end
-        local sums = of_limit.pairs[p.pair] or {}
-        of_limit.pairs[p.pair] = sums
-        local amount = p.rate * math.min(t.horizons[final], p.length)
+        local sums = of_limit.pairs[pair]
+        if not sums then
+            sums = {}
+            of_limit.pairs[pair] = sums
+        end
         of_limit.total = of_limit.total + amount
-        take(limit, sums, 1, p.rate)
+        take(limit, sums, 1, rate)
         take(limit, sums, final + 1, amount)
         local waiting = of_limit.waiting
         local latest = waiting[#waiting]
-        if latest and latest.sums == sums and latest.length == p.length then
-            latest.rate = latest.rate + p.rate
+        if latest and latest.sums == sums and latest.length == length then
+            latest.rate = latest.rate + rate
         else
             if #waiting >= MOST_WAITING then
                 settle(t, of_limit, limit)
                 waiting = of_limit.waiting
             end
-            waiting[#waiting + 1] = { sums = sums, rate = p.rate, length = p.length }
+            waiting[#waiting + 1] = { sums = sums, rate = rate, length = length }
         end
     end
 end
 
-local function promise(t, p)
-    if p.rate == 0 then return end
-    local id = string.format("%d\t%s\t%d\t", p.at, p.pair, p.length) .. table.concat(p.keys, "\t")
-    if promises[id] then
-        promises[id].rate = promises[id].rate + p.rate
-    else
-        promises[id] = { at = p.at, keys = p.keys, pair = p.pair, rate = p.rate, length = p.length }
+local function promise(t, found, at)
+    if found.rate == 0 then return end
+    for _, line in ipairs(found.lines) do
+        local p = line.latest[found.pair]
+        if p and p.at == at and p.length == found.length then
+            p.rate = p.rate + found.rate
+        else
+            p = { at = at, keys = line.keys, pair = found.pair, rate = found.rate, length = found.length }
+            promises[#promises + 1], line.latest[found.pair] = p, p
+        end
+        enter(t, line.keys, found.pair, found.rate, found.length)
     end
-    enter(t, p)
 end
 
 -- A new table knows what was let in before its snapshot. Where the clock was set back, what was let in counts from now.
 local function renew(t)
     local before, now = promises, os.time()
     promises, used = {}, {}
-    for id, p in pairs(before) do
+    for _, p in ipairs(before) do
         p.at = math.min(p.at, now)
         if p.at >= t.snapshot - SETTLE then
-            promises[id] = p
-            enter(t, p)
+            promises[#promises + 1] = p
+            enter(t, p.keys, p.pair, p.rate, p.length)
         end
     end
 end
@@ -429,23 +436,21 @@ end
 -- A limit of the table, with what was let in under it: of each (account, user) at most half of each of its numbers, so
 -- that nobody empties a budget for the others by submissions alone (--test-only cannot be told apart here: job_desc has
 -- no mark of it).
-local function limit_of_name(t, name, pool)
-    local key = name .. "\t" .. pool
+local function limit_of_name(t, name, pool, key)
     local limit = t.limits[key]
     if limit then return limit end
     limit = line_of(t, "limit", name, pool)
     if not limit then error({ fault = "no limit '" .. name .. "' in pool " .. pool }, 0) end
     limit.taken, limit.least = {}, math.huge
-    for i = 1, #limit do
-        limit.taken[i] = 0.0
-        if i > 1 then limit.least = math.min(limit.least, limit[i]) end
+    for i = 2, #limit do
+        if limit[i] < limit.least then limit.least = limit[i] end
     end
     local of_limit = used[key]
     if of_limit then
         settle(t, of_limit)
         for _, sums in pairs(of_limit.pairs) do
             for i = 1, #limit do
-                limit.taken[i] = limit.taken[i] + math.min(sums[i] or 0, math.floor(math.max(limit[i], 0) / 2))
+                limit.taken[i] = (limit.taken[i] or 0.0) + math.min(sums[i] or 0, math.floor(math.max(limit[i], 0) / 2))
             end
         end
     end
@@ -455,7 +460,7 @@ end
 
 -- What is left of a limit at place i for this pair: all of its own promises are subtracted.
 local function left_at(limit, own, i)
-    local rest = limit[i] - limit.taken[i]
+    local rest = limit[i] - (limit.taken[i] or 0.0)
     local amount = own and own[i]
     if amount then rest = rest + math.min(amount, math.floor(math.max(limit[i], 0) / 2)) - amount end
     return rest
@@ -466,7 +471,7 @@ end
 local function left_of(t, line, pool, pair, price)
     local limits, roomy = {}, true
     for n, name in ipairs(line.limits) do
-        local limit = limit_of_name(t, name, pool)
+        local limit = limit_of_name(t, name, pool, line.keys[n])
         local of_limit = used[limit.key]
         roomy = roomy and price <= limit.least - (of_limit and of_limit.total or 0)
         limits[n] = limit
@@ -639,13 +644,12 @@ local function tasks_in(text)
     return count
 end
 
-local WAYS_TO_ASK = { "tres_per_job", "tres_per_node", "gres", "tres_per_task", "tres_per_socket" }
-
--- How many GPUs (or shards) all the ways to ask come to, and whether all could be read.
-local function total_of(job, times, name, types)
+-- How many GPUs (or shards) all the ways to ask come to, and whether all could be read. `asked` are the texts, `times`
+-- how often each counts.
+local function total_of(asked, times, name, types)
     local total, readable = 0.0, true
-    for i = 1, #WAYS_TO_ASK do
-        local text = text_of(job[WAYS_TO_ASK[i]])
+    for i = 1, #times do
+        local text = asked[i]
         if text then
             local count = gpus_in(text, types, name)
             if not count or (count > 0 and times[i] == 0) or count * times[i] > MOST then
@@ -658,32 +662,39 @@ local function total_of(job, times, name, types)
     return total, readable
 end
 
--- The size of a job: nodes, GPUs (nil where only Slurm can know), their type, CPUs and memory (MiB) in all.
+-- The size of a job: nodes, GPUs (nil where only Slurm can know), their type, CPUs and memory (MiB) in all. Each field is
+-- read once, and only if it matters: Slurm looks for it by name among a hundred.
 local function size_of(job)
     local nodes = math.max(count_of(job.min_nodes) or 1, 1)
-    local per_node_tasks = count_of(job.ntasks_per_node, NO_VAL16) or 0
-    local tasks = count_of(job.num_tasks) or (per_node_tasks > 0 and per_node_tasks * nodes) or nodes
-    local sockets = count_of(job.sockets_per_node, NO_VAL16) or 0
-    local types, ignored = {}, {}
-    local times = { 1, nodes, nodes, tasks, sockets * nodes }
-    local total, readable = total_of(job, times, "gpu", types)
-    local shards = 0.0
-    if total == 0 then
-        local also
-        shards, also = total_of(job, times, "shard", ignored)
-        readable = readable and also
+    local tasks = count_of(job.num_tasks)
+    if not tasks then
+        local per_node = count_of(job.ntasks_per_node, NO_VAL16) or 0
+        tasks = per_node > 0 and per_node * nodes or nodes
     end
-    local per_gpu = (count_of(job.ntasks_per_tres, NO_VAL16) or 0) + (count_of(job.ntasks_per_gpu, NO_VAL16) or 0)
-    if per_gpu > 0 and total == 0 then readable = false end
+    -- job_desc.gres is tres_per_node under another name
+    local asked = { text_of(job.tres_per_job), text_of(job.tres_per_node), text_of(job.tres_per_task),
+        text_of(job.tres_per_socket) }
+    local sockets = asked[4] and count_of(job.sockets_per_node, NO_VAL16) or 0
+    local times, types, ignored = { 1, nodes, tasks, sockets * nodes }, {}, {}
+    local total, readable = total_of(asked, times, "gpu", types)
+    local shards, cpus, memory = 0.0, 0.0, 0.0
+    if total > 0 then
+        local per_device = text_of(job.cpus_per_tres)
+        if per_device then cpus = total * (gpus_in(per_device, ignored) or 0) end
+        per_device = text_of(job.mem_per_tres)
+        if per_device then memory = total * (gpus_in(per_device, ignored) or 0) end
+    else
+        local also
+        shards, also = total_of(asked, times, "shard", ignored)
+        local per_gpu = (count_of(job.ntasks_per_tres, NO_VAL16) or 0) + (count_of(job.ntasks_per_gpu, NO_VAL16) or 0)
+        readable = readable and also and per_gpu == 0
+    end
     local per_task = count_of(job.cpus_per_task, NO_VAL16) or 1
-    local cpus = math.max(count_of(job.min_cpus) or 0, tasks * math.max(per_task, 1),
+    cpus = math.max(cpus, count_of(job.min_cpus) or 0, tasks * math.max(per_task, 1),
         nodes * (count_of(job.pn_min_cpus, NO_VAL16) or 0))
-    local per_device = text_of(job.cpus_per_tres)
-    if per_device then cpus = math.max(cpus, total * (gpus_in(per_device, ignored) or 0)) end
-    local per_node, per_cpu = count_of(job.min_mem_per_node, MOST), count_of(job.min_mem_per_cpu, MOST)
-    local memory = math.max((per_node or 0) * nodes, (per_cpu or 0) * cpus)
-    per_device = text_of(job.mem_per_tres)
-    if per_device then memory = math.max(memory, total * (gpus_in(per_device, ignored) or 0)) end
+    local per_node = count_of(job.min_mem_per_node, MOST)
+    local per_cpu = not per_node and count_of(job.min_mem_per_cpu, MOST)
+    memory = math.max(memory, (per_node or 0) * nodes, (per_cpu or 0) * cpus)
     local kind = next(types)
     if kind and next(types, kind) then kind = nil end
     return {
@@ -691,8 +702,6 @@ local function size_of(job)
         exclusive = job.shared == 0, all_memory = per_node == 0 or per_cpu == 0,
     }
 end
-
-local function pair_of(account, user) return tostring(account or "-"):lower() .. "\t" .. tostring(user or "-") end
 
 -- The managed QOS that a text (a name or a list) comes to, and whether its spare twin was meant; nil for neither.
 local function managed_qos(t, text)
@@ -808,9 +817,10 @@ end
 
 -- Why a job is spare whatever its budget has left, if so: the sentence, and the marker.
 local function always_spare(t, j, job, declared)
-    local typed = j.twin_meant and text_of(job.qos)
+    local typed = j.twin_meant and j.typed
     if declared == 0 or typed then return "as asked.", typed and ASKED_SPARE or nil end
-    if job.cron_job and job.cron_job ~= 0 then return "scrontab jobs are always spare." end
+    local cron = job.cron_job
+    if cron and cron ~= 0 then return "scrontab jobs are always spare." end
     if not j.requeueable and (not j.limit or j.limit > t.cap) then
         return string.format("it cannot be requeued, so its whole time limit would be protected; the longest contract is "
             .. "%s. Ask for --time of at most %s, or submit it with sbatch --requeue.", span(t.cap), span(t.cap))
@@ -836,10 +846,9 @@ local function by_budget(t, j, job, contract)
             t.ahead)
     end
     local rate, length = rate_of(t, j.size, j.shapes) * tasks, price_length(t, contract, j.limit, j.stale)
-    local lefts, names, keys = {}, {}, {}
+    local lefts, names = {}, {}
     for n, pool in ipairs(j.pools) do
         lefts[n], names[n] = left_of(t, lines[n], pool, j.pair, rate * math.min(length, t.cap))
-        for _, name in ipairs(lines[n].limits) do keys[#keys + 1] = name .. "\t" .. pool end
     end
     for i, left in ipairs(lefts) do
         if rate > left[1] then
@@ -862,64 +871,78 @@ local function by_budget(t, j, job, contract)
     end
     if not j.allowed[j.managed] then return "you may not use QOS " .. j.managed .. " in this account." end
     local final = #t.horizons + 1
-    return nil, { keys = keys, pair = j.pair, rate = rate, length = length, left = lefts[1][final],
+    return nil, { lines = lines, pair = j.pair, rate = rate, length = length, left = lefts[1][final],
         limit = names[1][final], factor = lines[1].backed_factor }
 end
 
 -- Whether a batch job counts as interactive: by its managed QOS, a partition or its name.
-local function is_session(t, managed, partitions, name)
+local function is_session(t, managed, partitions, job)
     if t.interactive.qos[managed] then return true end
     for _, p in ipairs(partitions) do
         if t.interactive.partition[p.name] then return true end
     end
+    local name = next(t.interactive.name) and text_of(job.name) or ""
     for _, pattern in pairs(t.interactive.name) do
-        if (name or ""):find(pattern) then return true end
+        if name:find(pattern) then return true end
     end
     return false
 end
 
+-- Where a job may land: the partitions with GPUs of a text, their shapes of a GPU type (nil: of any), and the pools of
+-- these. It is the same for all jobs that say the same, so it is kept, for as many as sites have.
+local function place_of(t, partition, kind)
+    local id = (partition or "") .. "\t" .. (kind or "")
+    if t.places[id] then return t.places[id] end
+    local place, seen = { partitions = partitions_of(t, partition), shapes = {}, pools = {} }, {}
+    for _, p in ipairs(place.partitions) do
+        for _, s in ipairs(p.shapes) do
+            if not kind or s.type == kind then
+                place.shapes[#place.shapes + 1] = s
+                if not seen[s.pool] then place.pools[#place.pools + 1] = s.pool end
+                seen[s.pool] = true
+            end
+        end
+    end
+    if t.place_count >= MOST_PLACES then t.places, t.place_count = {}, 0 end
+    t.places[id], t.place_count = place, t.place_count + 1
+    return place
+end
+
 -- Everything that is known of a job of ours; nil if it is none.
-local function judged_job(t, stale, job)
-    local j = { stale = stale, account = (text_of(job.account) or text_of(job.default_account) or "-"):lower() }
-    j.pair = pair_of(j.account, job.user_name)
+local function judged_job(t, stale, job, account, partition)
+    local j = { stale = stale, account = (account or "-"):lower() }
     local user = line_of(t, "users", j.account, job.user_name)
-    j.allowed = user and user.qos
+    j.allowed, j.pair = user and user.qos, user and user.pair
     -- "normal" is what Slurm gives where nobody chose (then default_qos is nil); other defaults are never overruled
     local default = text_of(job.default_qos) or "normal"
-    j.managed, j.twin_meant = managed_qos(t, text_of(job.qos) or default)
-    if not j.managed and not text_of(job.qos) and default == "normal" then j.managed = t.adopt end
-    local partitions = partitions_of(t, text_of(job.partition))
-    if not j.managed or not j.allowed or #partitions == 0 then return nil end
+    local typed = text_of(job.qos)
+    j.typed = typed
+    j.managed, j.twin_meant = managed_qos(t, typed or default)
+    if not j.managed and not typed and default == "normal" then j.managed = t.adopt end
+    if not j.managed or not j.allowed then return nil end
+    local partitions = place_of(t, partition, nil).partitions
+    if #partitions == 0 then return nil end
     j.default, j.limit, j.size = partitions[1].default, limit_of(job.time_limit, partitions), size_of(job)
     j.het = count_of(job.het_job_offset) ~= nil
     local requeue = count_of(job.requeue, NO_VAL16)
     if requeue == nil then j.requeueable = t.requeue else j.requeueable = requeue ~= 0 end
     -- Parts of a het job after the first have no script either.
     if job.script == nil and not j.het then j.requeueable = false end
-    if is_session(t, j.managed, partitions, text_of(job.name)) then j.requeueable = false end
-    j.shapes, j.pools = {}, {}
-    local seen = {}
-    for _, p in ipairs(partitions) do
-        for _, s in ipairs(p.shapes) do
-            if not j.size.type or s.type == j.size.type then
-                j.shapes[#j.shapes + 1] = s
-                if not seen[s.pool] then j.pools[#j.pools + 1] = s.pool end
-                seen[s.pool] = true
-            end
-        end
-    end
+    if is_session(t, j.managed, partitions, job) then j.requeueable = false end
+    local place = place_of(t, partition, j.size.type)
+    j.shapes, j.pools = place.shapes, place.pools
     return j
 end
 
 local function refused(code, text) return { refused = code, message = text } end
 
 -- The decision: { refused } or { qos, site_factor, marker, promise } (all nil: leave it), and the message.
-local function decide(t, stale, job)
+local function decide(t, stale, job, account, partition)
     if names_ours(job.reservation) then
         return refused(ACCESS_DENIED, "Reservations named sbudget_* are made and filled by the budget controller; submit "
             .. "without it.")
     end
-    local j = judged_job(t, stale, job)
+    local j = judged_job(t, stale, job, account, partition)
     if not j then return {} end
     local declared, fault = declared_minimum(text_of(job.comment) or "")
     if fault then return refused(INVALID_TIME_LIMIT, fault) end
@@ -964,8 +987,8 @@ local function without_table(job)
 end
 
 -- A fault in a part of the table is raised as a table: for the jobs that need this part there is no table then.
-local function decide_or_fall_back(t, stale, job)
-    local ok, found = pcall(decide, t, stale, job)
+local function decide_or_fall_back(t, stale, job, account, partition)
+    local ok, found = pcall(decide, t, stale, job, account, partition)
     if ok then return found end
     if type(found) ~= "table" then error(found, 0) end
     if last.fault ~= found.fault then
@@ -978,14 +1001,15 @@ end
 local function submit(job)
     local t, stale = current_table()
     local account = text_of(job.account) or text_of(job.default_account)
-    local mode = t and mode_for(t, account, text_of(job.partition))
+    local partition = text_of(job.partition)
+    local mode = t and mode_for(t, account, partition)
     if mode == "observe" then return SUCCESS end
     local d
-    if t then d = decide_or_fall_back(t, stale, job) else d = without_table(job) end
+    if t then d = decide_or_fall_back(t, stale, job, account, partition) else d = without_table(job) end
     if d.message then say(d.message) end
-    if d.promise and not (type(job.immediate) == "number" and job.immediate ~= 0) then
-        d.promise.at = os.time()
-        promise(t, d.promise)
+    local immediate = d.promise and job.immediate
+    if d.promise and not (type(immediate) == "number" and immediate ~= 0) then
+        promise(t, d.promise, os.time())
     end
     if t and mode ~= "enforce" then return SUCCESS end
     if d.refused then return d.refused end

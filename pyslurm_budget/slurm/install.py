@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.errors import SlurmSetupError
 from pyslurm_budget.service.setup_point import Point, Verdict
 from pyslurm_budget.service.setup_undo import PluginRecord
+from pyslurm_budget.slurm.rehearsal import rehearse
 
 if TYPE_CHECKING:
     from pyslurm_budget.slurm.run import Runner
@@ -33,7 +34,6 @@ CALLED = re.compile(r"^(?!\s*--).*\bsbudget_job_submit\s*\(", re.MULTILINE)
 BODY = re.compile(r"--.*$|\s+", re.MULTILINE)
 _EMPTY_FUNCTION = r"functionslurm_job_(?:submit|modify)\([\w,]*\)return(?:slurm\.SUCCESS|0)end"
 EMPTY = re.compile(rf"(?:{_EMPTY_FUNCTION})+(?:return(?:slurm\.SUCCESS|0))?")
-COMPILERS = ("luac5.1", "luac5.3", "luac5.4", "luac")
 LETS_THROUGH = """\
 -- Lets everything through: slurmctld does not start without this file while JobSubmitPlugins names lua.
 function slurm_job_submit(job_desc, part_list, submit_uid)
@@ -62,7 +62,7 @@ class PluginFile:
     kept."""
 
     def __init__(self, slurm_conf: Path, table: Path, state_dir: Path, runner: Runner) -> None:
-        """Nothing is touched yet; ``runner`` starts the Lua compiler that checks the script."""
+        """Nothing is touched yet; ``runner`` starts the Lua that tries the script."""
         self.path = slurm_conf.parent / NAME
         self.module = slurm_conf.parent / MODULE
         self._table = table
@@ -119,7 +119,7 @@ class PluginFile:
         unless ``replace``. Raises SlurmSetupError with the lines that the site must add, after that."""
         found = self.state()
         text = plugin_text(self._table)
-        note = self._checked(text)
+        note = rehearse(text, self._runner)
         target = self.module if self._beside(found, replace=replace) else self.path
         _put(target, text.encode())
         if target == self.module:
@@ -188,16 +188,6 @@ class PluginFile:
                 "run sbudget setup remove again"
             )
         return content
-
-    def _checked(self, text: str) -> str:
-        """A note where nothing on this machine can check; raises SlurmSetupError for what is no Lua."""
-        compiler = next((name for name in COMPILERS if shutil.which(name)), None)
-        if compiler is None:
-            return " (not checked: no luac on this host)"
-        answer = self._runner.run(compiler, "-p", "-", stdin=text)
-        if answer.status:
-            raise SlurmSetupError(f"the plugin was not installed: {compiler} says {answer.err.strip()}")
-        return ""
 
 
 def plugin_point(plugin: PluginFile) -> Point:

@@ -12,7 +12,7 @@ import pytest
 
 from pyslurm_budget.errors import SlurmSetupError
 from pyslurm_budget.service.setup_point import Verdict
-from pyslurm_budget.slurm import install
+from pyslurm_budget.slurm import install, rehearsal
 from pyslurm_budget.slurm.folders import make_folders, missing_folders, table_point
 from pyslurm_budget.slurm.install import LETS_THROUGH, PluginFile, PluginState, plugin_point, plugin_text
 from pyslurm_budget.slurm.run import Runner
@@ -36,7 +36,9 @@ def test_the_plugin_reads_the_table_of_the_configuration_and_is_lua(plugin: Plug
     text = plugin.path.read_text(encoding="utf-8")
     assert f'local TABLE_PATH = "{tmp_path}/public/table"\n' in text
     assert text.count("local TABLE_PATH = ") == 1
-    assert ("not checked" in said) == (not any(shutil.which(name) for name in install.COMPILERS))
+    assert ("not checked" in said) == (
+        not any(shutil.which(name) for name in (*rehearsal.INTERPRETERS, *rehearsal.COMPILERS))
+    )
     assert plugin.is_ready()
     assert list(plugin.path.parent.iterdir()) == [plugin.path]
 
@@ -168,20 +170,46 @@ def test_a_kept_file_that_is_lost_or_changed_is_a_failure_and_not_an_empty_plugi
     assert plugin.is_ready()
 
 
-def test_a_script_that_is_no_lua_is_not_installed(plugin: PluginFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not any(shutil.which(name) for name in install.COMPILERS):
-        assert "CI" not in os.environ, "scripts/test installs luac"
-        pytest.skip("no luac on this machine")
+WRONG = [
+    ("function (", "<name> expected|unexpected symbol|expected near"),
+    ("x = nil + 1", "arithmetic"),
+    ("function slurm_job_submit() return 0 end", "slurm_job_modify"),
+    ("function slurm_job_submit() end function slurm_job_modify() return 0 end", "a submission got no number back"),
+    ("function slurm_job_submit() return 0 end function slurm_job_modify() end", "a change got no number back"),
+    (
+        "function slurm_job_submit() slurm.log_error('%s; the job is left as it is', 'boom') return 0 end",
+        "boom; the job is left as it is",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "fault"), WRONG)
+def test_a_script_that_fails_is_not_installed(
+    plugin: PluginFile, monkeypatch: pytest.MonkeyPatch, text: str, fault: str
+) -> None:
+    if not any(shutil.which(name) for name in rehearsal.INTERPRETERS):
+        assert "CI" not in os.environ, "scripts/test installs lua"
+        pytest.skip("no lua on this machine")
     plugin.path.write_bytes(EMPTY)
-    monkeypatch.setattr(install, "plugin_text", lambda _table: "function (")
-    with pytest.raises(SlurmSetupError, match="the plugin was not installed: luac"):
+    monkeypatch.setattr(install, "plugin_text", lambda _table: text)
+    with pytest.raises(SlurmSetupError, match=f"the plugin was not installed: lua(?s:.)*({fault})"):
         plugin.install()
     assert plugin.path.read_bytes() == EMPTY
 
 
-def test_without_a_compiler_it_says_that_nothing_was_checked(
+def test_where_there_is_only_a_compiler_it_says_that_nothing_was_tried(
     plugin: PluginFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rehearsal, "INTERPRETERS", ())
+    if not any(shutil.which(name) for name in rehearsal.COMPILERS):
+        pytest.skip("no luac on this machine")
+    assert "compiled, not tried" in plugin.install()
+    monkeypatch.setattr(install, "plugin_text", lambda _table: "function (")
+    with pytest.raises(SlurmSetupError, match="the plugin was not installed: luac"):
+        plugin.install()
+
+
+def test_without_a_lua_it_says_that_nothing_was_checked(plugin: PluginFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert "not checked" in plugin.install()
 
