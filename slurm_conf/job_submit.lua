@@ -138,7 +138,8 @@ end
 
 local VERSION = "3"
 local ONCE = { ["sbudget-table"] = 6, contract = 4, array = 1, scale = 2, horizons = 0 }
-local FIELDS = { qos = 2, adopt = 1, operator = 2, fraction = 3, mode = 3, interactive = 2, partition = 4, shape = 6 }
+local FIELDS = { qos = 2, adopt = 1, claim = 2, operator = 2, fraction = 3, mode = 3, interactive = 2, partition = 4,
+    shape = 6 }
 local MOST_PARTS = 1000 -- of a GPU
 local MODES = { observe = 1, advise = 2, enforce = 3 } -- the more careful first
 
@@ -172,6 +173,10 @@ local READ = {
     adopt = function(t, f)
         if not t.twins[f[1]] or t.adopt then fail("'" .. f[1] .. "' is no managed QOS, or a second one") end
         t.adopt = f[1]
+    end,
+    claim = function(t, f)
+        if t.claim or t.twins[f[1]] or not t.twins[f[2]] then fail("a second claim QOS, or one without a managed home") end
+        t.claim, t.home = f[1], f[2]
     end,
     operator = function(t, f)
         new(t.operators, natural(f[2]))
@@ -1055,10 +1060,20 @@ local function contract_in(t, comment, partition)
     return declared or math.min(first and first.default or t.default, t.cap)
 end
 
+-- The managed QOS of a job's record, and whether it is spare; one that claims is as in its home.
+local function managed_of(t, rec)
+    local qos = text_of(rec.qos)
+    if qos and qos == t.claim then return t.home, false end
+    return managed_qos(t, qos)
+end
+
 -- What is refused to the owner and to coordinators: the sentence; or nil, and whether the job becomes spare.
 local function judge_change(t, job, rec)
     if names_ours(job.reservation) then return "reservations named sbudget_* are made and filled by the controller." end
-    local managed, is_spare = managed_qos(t, text_of(rec.qos))
+    local managed, is_spare = managed_of(t, rec)
+    for _, name in ipairs(split((text_of(job.qos) or ""):lower(), ",")) do
+        if name == t.claim then return "only the budget controller gives QOS " .. name .. "." end
+    end
     local backed = managed and not is_spare
     local wanted, wants_spare = managed_qos(t, type(job.qos) == "string" and job.qos or nil)
     if wanted and not wants_spare and not backed then
@@ -1089,7 +1104,7 @@ local function modify(job, rec, uid)
         say("sbudget: " .. fault)
         return ACCESS_DENIED
     end
-    local twin = t.twins[(managed_qos(t, text_of(rec.qos)))]
+    local twin = t.twins[(managed_of(t, rec))]
     local pending = (tonumber(rec.job_state) or 0) % 256 == 0
     local user = to_spare and pending and line_of(t, "users", tostring(rec.account or "-"):lower(), rec.user_name)
     if user and user.qos[twin] then

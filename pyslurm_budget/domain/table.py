@@ -43,7 +43,7 @@ __all__ = [
 KIND = "sbudget-table"
 VERSION = "3"
 ONCE = (KIND, "contract", "array", "scale", "horizons")
-MANY = ("qos", "adopt", "operator", "fraction", "mode", "interactive", "partition", "shape")
+MANY = ("qos", "adopt", "claim", "operator", "fraction", "mode", "interactive", "partition", "shape")
 
 
 def render(table: DecisionTable) -> str:
@@ -91,6 +91,8 @@ def _records(t: DecisionTable) -> Iterator[tuple[str, ...]]:
         yield ("qos", managed, twin)
     if t.adopt is not None:
         yield ("adopt", t.adopt)
+    if t.claim is not None:
+        yield ("claim", *t.claim)
     for name, uid in t.operators:
         yield ("operator", name, str(uid))
     for kind, part in t.fractions.items():
@@ -139,6 +141,7 @@ class _Reader:
         self._horizons: tuple[int, ...] = ()
         self._twins: dict[str, str] = {}
         self._adopt: str | None = None
+        self._claim: tuple[str, str] | None = None
         self._operators: dict[int, str] = {}
         self._fractions: dict[str, Fraction] = {}
         self._partitions: dict[str, PartitionLine] = {}
@@ -194,6 +197,7 @@ class _Reader:
             horizons=self._horizons,
             twins=MappingProxyType(self._twins),
             adopt=self._adopt,
+            claim=self._claim,
             operators=tuple((name, uid) for uid, name in self._operators.items()),
             partitions=tuple(self._partitions.values()),
             limits=limits,
@@ -248,6 +252,13 @@ class _Reader:
         if managed not in self._twins or self._adopt is not None:
             raise ValueError(f"{managed!r} is no managed QOS named before, or a second one")
         self._adopt = managed
+
+    def read_claim(self, rest: list[str]) -> None:
+        """The QOS that only the controller gives, and its home."""
+        claim, home = fields(rest, 2)
+        if self._claim is not None or claim in self._twins or home not in self._twins:
+            raise ValueError(f"{claim!r} is a second claim QOS, or one without a managed home")
+        self._claim = claim, home
 
     def read_operator(self, rest: list[str]) -> None:
         """A name and its uid."""

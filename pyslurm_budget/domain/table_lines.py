@@ -92,7 +92,8 @@ class UserLine:
 @dataclass(frozen=True)
 class DecisionTable:
     """The whole table. ``twins`` maps each managed QOS to its spare twin; ``operators`` are (name, uid) pairs.
-    ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``.
+    ``adopt`` is the managed QOS of jobs that name none, where Slurm would give them its own ``normal``. ``claim`` is
+    the QOS that only the controller gives, and the managed one that a job in it is of.
     ``fractions``: parts of a GPU by type, and of a shard (:mod:`pyslurm_budget.domain.slices`).
     ``partition_modes`` and ``account_modes`` name those that stay behind ``mode``. ``interactive``: jobs that
     are treated as if they could not be requeued.
@@ -114,6 +115,7 @@ class DecisionTable:
     horizons: tuple[int, ...]
     twins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     adopt: str | None = None
+    claim: tuple[str, str] | None = None
     operators: tuple[tuple[str, int], ...] = ()
     partitions: tuple[PartitionLine, ...] = ()
     limits: tuple[LimitLine, ...] = ()

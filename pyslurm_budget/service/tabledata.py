@@ -72,6 +72,7 @@ def decision_table(
         horizons=evaluation.books.grid,
         twins=MappingProxyType(dict(policy.classes.twins)),
         adopt=policy.classes.adopt,
+        claim=(policy.classes.claim, policy.classes.home),
         operators=operators,
         partitions=tuple(_partition(situation, p) for p in situation.snapshot.partitions),
         limits=tuple(_limits(evaluation)),

@@ -36,6 +36,11 @@ REFUSED = [
     ({"qos": "spare,backed"}, {"qos": "spare"}, "only the budget controller"),
     ({"qos": "backed"}, {"qos": "urgent"}, "only the budget controller"),
     ({"qos": ""}, {"qos": "spare"}, "only the budget controller"),
+    ({"qos": "claim"}, {}, "only the budget controller gives QOS claim"),
+    ({"qos": "backed,Claim"}, {}, "only the budget controller gives QOS claim"),
+    ({"qos": "claim"}, {"qos": "urgent"}, "only the budget controller gives QOS claim"),
+    ({"comment": "min-runtime=4h"}, {"comment": "min-runtime=1h", "qos": "claim"}, "can only be lowered"),
+    ({"requeue": 0}, {"qos": "claim"}, "requeueable"),
     ({"requeue": 0}, {}, "requeueable"),
     ({"requeue": 0}, {"job_state": RUNNING}, "requeueable"),
     ({"account": "pb"}, {}, "stays in its account"),
@@ -124,6 +129,9 @@ def test_allowed_and_left_as_it_is(plugin: Plugin, fields: dict[str, Any], recor
         {"reservation": "theirs"},
         {"comment": "min-runtime=0"},
         {"qos": "backed", "min_nodes": 4},
+        {"array_inx": "0-9%500"},
+        {"licenses": "x:2"},
+        {"req_nodes": "n[1-2]"},
     ],
 )
 def test_a_change_that_reopens_the_admission_makes_it_spare_at_once(plugin: Plugin, fields: dict[str, Any]) -> None:
@@ -132,6 +140,12 @@ def test_a_change_that_reopens_the_admission_makes_it_spare_at_once(plugin: Plug
     assert "spare until the budget controller" in said
     limit = fields.get("time_limit", 600)
     assert dict(job.items()) == dict(plugin.change(**{**fields, "qos": "spare", "time_limit": limit}).items())
+
+
+def test_a_job_that_claims_is_as_a_backed_one(plugin: Plugin) -> None:
+    code, said, job = change(plugin, {"min_nodes": 4}, {"qos": "claim"})
+    assert (code, job.qos) == (0, "spare")
+    assert "spare until the budget controller" in said
 
 
 def test_no_class_that_the_association_does_not_have(plugin: Plugin) -> None:

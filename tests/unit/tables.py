@@ -39,6 +39,7 @@ TABLE = DecisionTable(
     spare_base=0,
     horizons=(4 * HOUR, 8 * HOUR),
     twins=MappingProxyType({"backed": "spare"}),
+    claim=("claim", "backed"),
     operators=(("slurm", 64),),
     partitions=(
         PartitionLine("gpu", HOUR, True, 24 * HOUR, (A100,)),
@@ -142,6 +143,7 @@ def tables(draw: st.DrawFn) -> DecisionTable:
         horizons=horizons,
         twins=MappingProxyType(pick({"backed": "spare"}, {"backed": "spare", "high": "spare"}, {"backed": "low"})),
         adopt=pick(None, None, "backed", "backed"),
+        claim=pick(None, ("claim", "backed")),
         operators=pick((("slurm", 64), ("root", 0)), ()),
         partitions=tuple(
             PartitionLine(
