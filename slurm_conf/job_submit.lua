@@ -19,6 +19,7 @@ local ASKED_SPARE = "sbudget:spare" -- AdminComment of a job whose user typed a 
 local SKEW = 60 -- seconds that a snapshot may be ahead of the clock
 local SETTLE = 2 -- seconds until a job that was let in stands in Slurm's own list
 local LARGEST = 9007199254740991 -- 2^53 - 1: all numbers are doubles
+local LONGEST = 1025 -- one more than Slurm takes of any text that we read, but of an array's list
 local MOST_PLACES = 500 -- different texts of partitions and types that are remembered
 local MOST = 1000000000 -- counts above this are no counts
 local NO_VAL, INFINITE, NO_VAL16 = 4294967294, 4294967295, 65534
@@ -48,10 +49,11 @@ local function ceil_div(a, b)
     return (a - rest) / b + (rest > 0 and 1.0 or 0.0)
 end
 
--- A text field that is set, else nil.
+-- A text field that is set, else nil. Of one that is too long for Slurm, which refuses the job after us, only the begin:
+-- nobody can keep slurmctld busy with it.
 local function text_of(value)
-    if type(value) == "string" and value ~= "" then return value end
-    return nil
+    if type(value) ~= "string" or value == "" then return nil end
+    return #value <= LONGEST and value or value:sub(1, LONGEST)
 end
 
 -- A number field that is set, else nil; `none` is its "not set" (NO_VAL or NO_VAL16), which INFINITE is above.
@@ -636,17 +638,21 @@ local function gpus_in(text, types, name)
     return total or untyped + typed
 end
 
--- Tasks of an array; a text that cannot be read counts as very many.
-local function tasks_in(text)
+-- Tasks of an array, counted until they are more than `enough`; a text that cannot be read counts as very many.
+local function tasks_in(text, enough)
     local count = 0.0
-    for item in text:gsub("%%.*$", ""):gmatch("[^,]+") do
+    local at_once = text:find("%", 1, true)
+    if at_once then text = text:sub(1, at_once - 1) end
+    for item in text:gmatch("[^,]+") do
+        if #item > 30 then return NO_VAL + 0.0 end
         local first, final, step = item:match("^(%d+)%-?(%d*):?(%d*)$")
-        if not first or #item > 30 then return NO_VAL + 0.0 end
+        if not first then return NO_VAL + 0.0 end
         first, final, step = tonumber(first), tonumber(final) or tonumber(first), tonumber(step) or 1
         if step < 1 or final < first then return NO_VAL + 0.0 end
         count = count + math.floor((final - first) / step) + 1
+        if count > enough then return count end
     end
-    return count
+    return count > 0 and count or NO_VAL + 0.0
 end
 
 -- How many GPUs (or shards) all the ways to ask come to, and whether all could be read. `asked` are the texts, `times`
@@ -844,8 +850,9 @@ local function by_budget(t, j, job, contract)
         lines[n] = line_of(t, "account", j.account, pool)
         if not lines[n] or #lines[n].limits == 0 then return "account " .. j.account .. " has no budget here." end
     end
-    local array = text_of(job.array_inx)
-    local tasks = array and tasks_in(array) or 1
+    local array = job.array_inx
+    if type(array) ~= "string" or array == "" then array = nil end
+    local tasks = array and tasks_in(array, t.ahead) or 1
     if array and tasks > t.ahead then
         return string.format("%d tasks of an array at a time are backed while the budget allows; the rest runs on idle GPUs.",
             t.ahead)
@@ -916,7 +923,7 @@ end
 -- Everything that is known of a job of ours; nil if it is none.
 local function judged_job(t, stale, job, account, partition)
     local j = { stale = stale, account = (account or "-"):lower() }
-    local user = line_of(t, "users", j.account, job.user_name)
+    local user = line_of(t, "users", j.account, text_of(job.user_name))
     j.allowed, j.pair = user and user.qos, user and user.pair
     -- "normal" is what Slurm gives where nobody chose (then default_qos is nil); other defaults are never overruled
     local default = text_of(job.default_qos) or "normal"
@@ -985,7 +992,7 @@ local function without_table(job)
     local account = text_of(job.account) or text_of(job.default_account)
     if not t or not typed or mode_for(t, account, text_of(job.partition)) ~= "enforce" then return {} end
     local managed, twin_meant = managed_qos(t, typed)
-    local user = managed and line_of(t, "users", (account or "-"):lower(), job.user_name)
+    local user = managed and line_of(t, "users", (account or "-"):lower(), text_of(job.user_name))
     if not user or twin_meant or not user.qos[t.twins[managed]] then return {} end
     return { qos = t.twins[managed], site_factor = t.spare_base,
         message = "spare until the budget controller decides: its table cannot be read just now." }
@@ -1075,14 +1082,14 @@ local function judge_change(t, job, rec)
         if name == t.claim then return "only the budget controller gives QOS " .. name .. "." end
     end
     local backed = managed and not is_spare
-    local wanted, wants_spare = managed_qos(t, type(job.qos) == "string" and job.qos or nil)
+    local wanted, wants_spare = managed_qos(t, text_of(job.qos))
     if wanted and not wants_spare and not backed then
         return "only the budget controller moves a job to QOS " .. wanted .. "; it does so as soon as the budget allows."
     end
     if not managed then return nil end
     if job.qos == "" and is_spare then return "only the budget controller takes a job out of QOS " .. rec.qos .. "." end
     if count_of(job.requeue, NO_VAL16) == 0 then return "a job of a budget stays requeueable; submit it anew." end
-    if text_of(job.account) and job.account:lower() ~= tostring(rec.account or ""):lower() then
+    if text_of(job.account) and text_of(job.account):lower() ~= (text_of(rec.account) or ""):lower() then
         return "a job stays in its account; cancel it and submit it to the other."
     end
     if type(job.comment) ~= "string" then return nil, backed and reopens(job, rec) end
@@ -1106,7 +1113,7 @@ local function modify(job, rec, uid)
     end
     local twin = t.twins[(managed_of(t, rec))]
     local pending = (tonumber(rec.job_state) or 0) % 256 == 0
-    local user = to_spare and pending and line_of(t, "users", tostring(rec.account or "-"):lower(), rec.user_name)
+    local user = to_spare and pending and line_of(t, "users", (text_of(rec.account) or "-"):lower(), text_of(rec.user_name))
     if user and user.qos[twin] then
         say("sbudget: changed; the job is spare until the budget controller has judged it again.")
         job.qos = twin

@@ -9,6 +9,18 @@ local function report(what, ...)
     if found <= 20 then print(_VERSION .. ": " .. string.format(what, ...)) end
 end
 
+local function copies(of)
+    local found = {}
+    for i, value in ipairs(of) do
+        found[i] = value
+        if type(value) == "table" then
+            found[i] = {}
+            for key, field in pairs(value) do found[i][key] = field end
+        end
+    end
+    return found
+end
+
 -- As in slurmctld: a nil argument makes the formatting raise, which ends the script's function.
 local function wrapper(into)
     return function(fmt, ...)
@@ -42,6 +54,10 @@ local FIELDS = { "account", "default_account", "qos", "default_qos", "partition"
     "ntasks_per_tres", "ntasks_per_gpu", "sockets_per_node", "pn_min_cpus", "requeue", "min_mem_per_node", "min_mem_per_cpu",
     "immediate", "cron_job", "features", "max_nodes", "priority", "script", "name", "licenses", "req_nodes", "begin_time" }
 
+local LONG = { ("a,"):rep(50000), ("1,"):rep(50000), ("min-runtime=4h,"):rep(5000), ("gpu:1,"):rep(20000), ("(("):rep(20000),
+    ("min-runtime=" .. ("1h"):rep(9999)), ("9"):rep(50000), ("9"):rep(33000) .. "x", ("9-"):rep(500) .. "x",
+    ("sbudget"):rep(9000), (":"):rep(50000), ("a "):rep(50000) }
+
 local function noise()
     local bytes = {}
     for i = 1, random(0, 40) do bytes[i] = string.char(random(0, 255)) end
@@ -49,6 +65,7 @@ local function noise()
 end
 
 local function value()
+    if random(500) == 1 then return pick(LONG) end
     local kind = random(10)
     if kind <= 4 then return pick(WORDS) end
     if kind <= 7 then return pick(NUMBERS) end
@@ -64,14 +81,35 @@ local function job()
     return fields
 end
 
+local function shown(of)
+    local parts = {}
+    for _, value in ipairs(of) do
+        for key, field in pairs(type(value) == "table" and value or {}) do
+            parts[#parts + 1] = key .. "=" .. string.format("%q", tostring(field):sub(1, 20))
+        end
+    end
+    return table.concat(parts, " ")
+end
+
+-- A call that takes too long is made again: what is slow because of the job is slow each time, and is a find.
+local unpack = table.unpack or unpack
 local function timed(call, ...)
-    collectgarbage("step")
+    local again = copies({ ... })
     local before = os.clock()
     local ok, code = pcall(call, ...)
     local took = os.clock() - before
     calls = calls + 1
     slowest = math.max(slowest, took)
-    if took > LIMIT then over = over + 1 end
+    if took > LIMIT then
+        over = over + 1
+        for _ = 1, 5 do
+            local given = copies(again)
+            before = os.clock()
+            pcall(call, unpack(given))
+            took = math.min(took, os.clock() - before)
+        end
+        if took > LIMIT then report("%.3f ms each time: %s", took * 1000, shown(again)) end
+    end
     if not ok then report("it raised: %s", tostring(code)) end
     if ok and code ~= 0 and code ~= 2002 and code ~= 2051 then report("it returned %s", tostring(code)) end
     if logged and logged:find("left as it is", 1, true) then report("an error inside: %s", logged) end
@@ -135,5 +173,6 @@ for _ = 1, tables do
     if not ok then report("sbudget_table_fault raised: %s", tostring(fault)) end
 end
 
-print(string.format("%s: %d calls, %d found, the slowest %.3f ms, %d over 1 ms", _VERSION, calls, found, slowest * 1000, over))
+print(string.format("%s: %d calls, %d found, the slowest %.3f ms, %d once over 1 ms", _VERSION, calls, found,
+    slowest * 1000, over))
 os.exit(found == 0 and 0 or 1)
