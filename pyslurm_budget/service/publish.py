@@ -7,6 +7,7 @@ after a crash. A failed write leaves no file behind.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from pyslurm_budget.errors import PublishError
@@ -35,6 +36,11 @@ def replace_file(path: Path, text: str) -> None:
     except UnicodeEncodeError as error:
         raise PublishError(f"{path} cannot be written: it would hold {error.object[error.start]!r}.") from error
     new = path.with_name(f".{path.name}.new")
+    if _open_to_all(path.parent):
+        raise PublishError(
+            f"{path} is not written: everybody may replace files in {path.parent}, and would decide who is protected; "
+            f"chmod o-w {path.parent}"
+        )
     try:
         _write(new, content)
         new.replace(path)
@@ -43,6 +49,15 @@ def replace_file(path: Path, text: str) -> None:
         raise _failure(path, error) from error
     finally:
         new.unlink(missing_ok=True)
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether anybody may put another file in the place of ours; the plugin cannot see whose a file is."""
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return False  # writing says what is wrong
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def _write(path: Path, content: bytes) -> None:

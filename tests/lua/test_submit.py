@@ -9,6 +9,8 @@ import pytest
 
 from pyslurm_budget.domain.model import MILLI, Mode
 from pyslurm_budget.domain.table import ContractLine, DecisionTable, LimitLine, PartitionLine, render
+from pyslurm_budget.slurm.install import PluginFile
+from pyslurm_budget.slurm.run import Runner
 from tests.lua.harness import INFINITE, NAMES_24_11, SCRIPT, VERSIONS, Plugin
 from tests.unit.tables import A100, GPU_H, HOUR, NOW, TABLE, changed, measured
 
@@ -449,3 +451,53 @@ def test_a_table_that_cannot_be_used_is_read_once_a_second(plugin: Plugin) -> No
     assert outcome(plugin, **hours(1, 1))[0] == (None, None)
     plugin.now = NOW + 1
     assert outcome(plugin, **hours(1, 1))[0] == BACKED
+
+
+@pytest.mark.parametrize("text", ["%5", "9" * 33000 + "x", "1," * 20000, "0-59%2"])
+def test_an_array_that_cannot_be_read_or_is_long_is_never_backed_as_a_whole(plugin: Plugin, text: str) -> None:
+    found, said = outcome(plugin, array_inx=text, **hours(1, 1))
+    assert found == SPARE
+    assert "50 tasks of an array at a time" in said
+
+
+def test_what_slurm_refuses_for_its_length_is_not_read_to_its_end(plugin: Plugin) -> None:
+    assert outcome(plugin, comment=" " * 2000 + "min-runtime=soon", tres_per_job="gres/gpu:1")[0] == BACKED
+    assert outcome(plugin, comment=" " * 1000 + "min-runtime=30m", tres_per_job="gres/gpu:1")[0] == BACKED
+
+
+OWN_SCRIPT = """\
+SBUDGET_AS_MODULE = true; dofile("{module}")
+function slurm_job_submit(job_desc, part_list, submit_uid)
+    local rc = sbudget_job_submit(job_desc, part_list, submit_uid); if rc ~= slurm.SUCCESS then return rc end
+    if job_desc.name == "bad" then slurm.log_user("no such names here") return slurm.ERROR end
+    job_desc.wckey = "seen"
+    return slurm.SUCCESS
+end
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+    local rc = sbudget_job_modify(job_desc, job_rec, part_list, modify_uid); if rc ~= slurm.SUCCESS then return rc end
+    return job_desc.name == "bad" and slurm.ERROR or slurm.SUCCESS
+end
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_two_lines_in_a_site_s_own_script(version: str, tmp_path: Path) -> None:
+    """What setup tells a site to add, word for word, in a script that has rules of its own."""
+    publish(tmp_path / "table", TABLE)
+    file = PluginFile(tmp_path / "slurm.conf", tmp_path / "table", tmp_path, Runner())
+    own = OWN_SCRIPT.format(module=SCRIPT)
+    top, first = (line.split(":  ", 1)[1] for line in file.lines_to_add().split("\n")[1:3])
+    assert top == own.split("\n")[0].replace(str(SCRIPT), str(file.module))
+    assert first == own.split("\n")[2].strip()
+    (tmp_path / "own.lua").write_text(own, encoding="utf-8")
+    plugin = Plugin(version, tmp_path / "table", script=tmp_path / "own.lua", now=NOW)
+    job = plugin.job(default_qos="backed", **hours(1, 1))
+    assert plugin.submit(job)[0] == 0
+    assert (job.qos, job.wckey) == ("backed", "seen")
+    job = plugin.job(default_qos="backed", comment="min-runtime=soon")
+    assert plugin.submit(job)[0] == 2051
+    assert job.wckey is None
+    assert plugin.submit(plugin.job(default_qos="backed", name="bad"))[0] == -1
+    assert plugin.modify(plugin.change(requeue=0), plugin.record())[0] == 2002
+    assert plugin.modify(plugin.change(name="bad"), plugin.record())[0] == -1
+    assert plugin.modify(plugin.change(nice=5), plugin.record())[0] == 0

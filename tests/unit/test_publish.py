@@ -94,3 +94,18 @@ def test_what_a_killed_writer_left_is_used_up(tmp_path: Path, publisher: FilePub
     publisher.publish("t", "s")
     assert (tmp_path / "table").read_text() == "t"
     assert names(tmp_path) == ["state", "table"]
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o703, True), (0o1777, False), (0o775, False)])
+def test_nothing_is_published_where_everybody_may_replace_it(tmp_path: Path, mode: int, refused: bool) -> None:
+    folder = tmp_path / "public"
+    folder.mkdir()
+    publisher = FilePublisher(folder / "table", folder / "state")
+    publisher.publish("old", "old")
+    folder.chmod(mode)
+    if refused:
+        with pytest.raises(PublishError, match="everybody may replace files in .*public"):
+            publisher.publish("new", "new")
+    else:
+        publisher.publish("new", "new")
+    assert (folder / "table").read_text() == ("old" if refused else "new")
