@@ -38,8 +38,7 @@ def replace_file(path: Path, text: str) -> None:
     new = path.with_name(f".{path.name}.new")
     if _open_to_all(path.parent):
         raise PublishError(
-            f"{path} is not written: everybody may replace files in {path.parent}, and would decide who is protected; "
-            f"chmod o-w {path.parent}"
+            f"{path} is not written: everybody may replace files in {path.parent}; chmod o-w {path.parent}"
         )
     try:
         _write(new, content)

@@ -104,7 +104,7 @@ def test_nothing_is_published_where_everybody_may_replace_it(tmp_path: Path, mod
     publisher.publish("old", "old")
     folder.chmod(mode)
     if refused:
-        with pytest.raises(PublishError, match="everybody may replace files in .*public"):
+        with pytest.raises(PublishError, match=r"everybody may replace files in .*public"):
             publisher.publish("new", "new")
     else:
         publisher.publish("new", "new")
