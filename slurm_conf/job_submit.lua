@@ -14,6 +14,8 @@
 local TABLE_PATH = "/etc/slurm/sbudget.table"
 if type(SBUDGET_TABLE_PATH) == "string" then TABLE_PATH = SBUDGET_TABLE_PATH end
 
+local min, max, floor, format = math.min, math.max, math.floor, string.format
+
 local OUR_RESERVATION = "sbudget_"
 local ASKED_SPARE = "sbudget:spare" -- AdminComment of a job whose user typed a spare QOS
 local SKEW = 60 -- seconds that a snapshot may be ahead of the clock
@@ -69,41 +71,41 @@ end
 -------------------------------------------------------------------------------------------- words
 
 local function rounded(amount, unit) -- to the nearest whole number, halves away from 0
-    local whole = math.floor((2 * math.abs(amount) + unit) / (2 * unit))
+    local whole = floor((2 * math.abs(amount) + unit) / (2 * unit))
     return amount < 0 and -whole or whole
 end
 
 local function gpu_hours(amount)
     local thousandths = rounded(amount, 3600)
     if thousandths ~= 0 and math.abs(thousandths) < 1000 then
-        local text = string.format("%s0.%03d", thousandths < 0 and "-" or "", math.abs(thousandths))
+        local text = format("%s0.%03d", thousandths < 0 and "-" or "", math.abs(thousandths))
         return (text:gsub("0+$", ""))
     end
     local tenths = rounded(amount, 360000)
     if math.abs(tenths) < 100 and tenths % 10 ~= 0 then
         local size = math.abs(tenths)
-        return string.format("%s%d.%d", tenths < 0 and "-" or "", math.floor(size / 10), size % 10)
+        return format("%s%d.%d", tenths < 0 and "-" or "", floor(size / 10), size % 10)
     end
-    local text = string.format("%d", rounded(amount, 3600000))
+    local text = format("%d", rounded(amount, 3600000))
     local more
     repeat text, more = text:gsub("^(-?%d+)(%d%d%d)", "%1,%2") until more == 0
     return text
 end
 
 local function gpus(rate)
-    local text = string.format("%d.%03d", math.floor(rate / 1000), rate % 1000)
+    local text = format("%d.%03d", floor(rate / 1000), rate % 1000)
     return (text:gsub("0+$", ""):gsub("%.$", ""))
 end
 
 local function span(seconds)
     local function two(large, name, small, small_name)
-        local first, second = math.floor(seconds / large), math.floor(seconds % large / small)
-        if second == 0 then return string.format("%d %s", first, name) end
-        return string.format("%d %s %d %s", first, name, second, small_name)
+        local first, second = floor(seconds / large), floor(seconds % large / small)
+        if second == 0 then return format("%d %s", first, name) end
+        return format("%d %s %d %s", first, name, second, small_name)
     end
-    if seconds < 60 then return string.format("%d s", seconds) end
+    if seconds < 60 then return format("%d s", seconds) end
     if seconds < 600 then return two(60, "min", 1, "s") end
-    if seconds < 3600 then return string.format("%d min", math.floor(seconds / 60)) end
+    if seconds < 3600 then return format("%d min", floor(seconds / 60)) end
     if seconds < 172800 then return two(3600, "h", 60, "min") end
     return two(86400, "d", 3600, "h")
 end
@@ -273,7 +275,7 @@ local function index_blocks(t, at, final)
     while at < final do
         local kind, name, bytes, after = t.text:match(HEAD_OF_BLOCK, at)
         local known = kind and t.blocks[kind]
-        if not known then fail("no block where one is expected, at byte " .. string.format("%d", at)) end
+        if not known then fail("no block where one is expected, at byte " .. format("%d", at)) end
         new(known, name)
         known[name] = at
         at = after + natural(bytes)
@@ -298,7 +300,7 @@ local function parse(text)
     for line in text:sub(1, from - 1):gmatch("([^\n]*)\n") do
         number = number + 1
         local ok, fault = pcall(read_line, t, number, line)
-        if not ok then fail(string.format("line %d: %s", number, tostring(fault))) end
+        if not ok then fail(format("line %d: %s", number, tostring(fault))) end
     end
     for kind in pairs(ONCE) do
         if not t.seen[kind] then fail("no " .. kind .. " line") end
@@ -362,21 +364,31 @@ local promises = {}
 local used = {}
 local MOST_WAITING = 8
 
+-- Half of a limit's number: so much of it others may take at most.
+local function half_of(limit, i)
+    local half = limit.half[i]
+    if not half then
+        half = floor(max(limit[i], 0) / 2)
+        limit.half[i] = half
+    end
+    return half
+end
+
 -- Enters an amount of a pair at place i; of a limit that was read also in what all took of it.
 local function take(limit, sums, i, amount)
     local before = sums[i] or 0.0
-    sums[i] = before + amount
-    if limit then
-        local half = math.floor(math.max(limit[i], 0) / 2)
-        limit.taken[i] = (limit.taken[i] or 0.0) + math.min(before + amount, half) - math.min(before, half)
-    end
+    local after = before + amount
+    sums[i] = after
+    if not limit then return end
+    local half = half_of(limit, i)
+    if before < half then limit.taken[i] = (limit.taken[i] or 0.0) + (after < half and after or half) - before end
 end
 
 -- Enters what waits at the horizons between.
 local function settle(t, of_limit, limit)
     for _, w in ipairs(of_limit.waiting) do
         for i = 1, #t.horizons - 1 do
-            take(limit, w.sums, i + 1, w.rate * math.min(t.horizons[i], w.length))
+            take(limit, w.sums, i + 1, w.rate * min(t.horizons[i], w.length))
         end
     end
     of_limit.waiting = {}
@@ -384,7 +396,7 @@ end
 
 local function enter(t, keys, pair, rate, length)
     local final = #t.horizons
-    local amount = rate * math.min(t.horizons[final], length)
+    local amount = rate * min(t.horizons[final], length)
     for _, key in ipairs(keys) do
         local of_limit, limit = used[key], t.limits[key]
         if not of_limit then
@@ -432,7 +444,7 @@ local function renew(t)
     local before, now = promises, os.time()
     promises, used = {}, {}
     for _, p in ipairs(before) do
-        p.at = math.min(p.at, now)
+        p.at = min(p.at, now)
         if p.at >= t.snapshot - SETTLE then
             promises[#promises + 1] = p
             enter(t, p.keys, p.pair, p.rate, p.length)
@@ -448,7 +460,7 @@ local function limit_of_name(t, name, pool, key)
     if limit then return limit end
     limit = line_of(t, "limit", name, pool)
     if not limit then error({ fault = "no limit '" .. name .. "' in pool " .. pool }, 0) end
-    limit.taken, limit.least = {}, math.huge
+    limit.taken, limit.half, limit.least = {}, {}, math.huge
     for i = 2, #limit do
         if limit[i] < limit.least then limit.least = limit[i] end
     end
@@ -457,7 +469,7 @@ local function limit_of_name(t, name, pool, key)
         settle(t, of_limit)
         for _, sums in pairs(of_limit.pairs) do
             for i = 1, #limit do
-                limit.taken[i] = (limit.taken[i] or 0.0) + math.min(sums[i] or 0, math.floor(math.max(limit[i], 0) / 2))
+                limit.taken[i] = (limit.taken[i] or 0.0) + min(sums[i] or 0, half_of(limit, i))
             end
         end
     end
@@ -467,9 +479,8 @@ end
 
 -- What is left of a limit at place i for this pair: all of its own promises are subtracted.
 local function left_at(limit, own, i)
-    local rest = limit[i] - (limit.taken[i] or 0.0)
-    local amount = own and own[i]
-    if amount then rest = rest + math.min(amount, math.floor(math.max(limit[i], 0) / 2)) - amount end
+    local rest, amount = limit[i] - (limit.taken[i] or 0.0), own and own[i]
+    if amount and amount > half_of(limit, i) then rest = rest + half_of(limit, i) - amount end
     return rest
 end
 
@@ -649,7 +660,7 @@ local function tasks_in(text, enough)
         if not first then return NO_VAL + 0.0 end
         first, final, step = tonumber(first), tonumber(final) or tonumber(first), tonumber(step) or 1
         if step < 1 or final < first then return NO_VAL + 0.0 end
-        count = count + math.floor((final - first) / step) + 1
+        count = count + floor((final - first) / step) + 1
         if count > enough then return count end
     end
     return count > 0 and count or NO_VAL + 0.0
@@ -666,7 +677,7 @@ local function total_of(asked, times, name, types)
             if not count or (count > 0 and times[i] == 0) or count * times[i] > MOST then
                 readable = false
             else
-                total = math.max(total, count * times[i])
+                total = max(total, count * times[i])
             end
         end
     end
@@ -676,7 +687,7 @@ end
 -- The size of a job: nodes, GPUs (nil where only Slurm can know), their type, CPUs and memory (MiB) in all. Each field is
 -- read once, and only if it matters: Slurm looks for it by name among a hundred.
 local function size_of(job)
-    local nodes = math.max(count_of(job.min_nodes) or 1, 1)
+    local nodes = max(count_of(job.min_nodes) or 1, 1)
     local tasks = count_of(job.num_tasks)
     if not tasks then
         local per_node = count_of(job.ntasks_per_node, NO_VAL16) or 0
@@ -701,11 +712,11 @@ local function size_of(job)
         readable = readable and also and per_gpu == 0
     end
     local per_task = count_of(job.cpus_per_task, NO_VAL16) or 1
-    cpus = math.max(cpus, count_of(job.min_cpus) or 0, tasks * math.max(per_task, 1),
+    cpus = max(cpus, count_of(job.min_cpus) or 0, tasks * max(per_task, 1),
         nodes * (count_of(job.pn_min_cpus, NO_VAL16) or 0))
     local per_node = count_of(job.min_mem_per_node, MOST)
     local per_cpu = not per_node and count_of(job.min_mem_per_cpu, MOST)
-    memory = math.max(memory, (per_node or 0) * nodes, (per_cpu or 0) * cpus)
+    memory = max(memory, (per_node or 0) * nodes, (per_cpu or 0) * cpus)
     local kind = next(types)
     if kind and next(types, kind) then kind = nil end
     return {
@@ -759,7 +770,7 @@ local function limit_of(minutes, partitions)
     local longest = 0
     for _, p in ipairs(partitions) do
         if not p.limit then return nil end
-        longest = math.max(longest, p.limit)
+        longest = max(longest, p.limit)
     end
     return longest
 end
@@ -785,12 +796,12 @@ local function rate_of(t, size, shapes)
     local dearest = 0.0
     for _, s in ipairs(shapes) do
         local rate = asked(t, size, s.type)
-        if s.rate > 0 and s.cpus > 0 then rate = math.max(rate, ceil_div(s.rate * size.cpus, s.cpus)) end
-        if s.rate > 0 and s.memory > 0 then rate = math.max(rate, ceil_div(s.rate * size.memory, s.memory)) end
+        if s.rate > 0 and s.cpus > 0 then rate = max(rate, ceil_div(s.rate * size.cpus, s.cpus)) end
+        if s.rate > 0 and s.memory > 0 then rate = max(rate, ceil_div(s.rate * size.memory, s.memory)) end
         if size.exclusive or (size.all_memory and s.memory > 0) then
-            rate = math.max(rate, s.rate * size.nodes)
+            rate = max(rate, s.rate * size.nodes)
         end
-        dearest = math.max(dearest, rate)
+        dearest = max(dearest, rate)
     end
     return dearest
 end
@@ -798,13 +809,13 @@ end
 local function fits(t, rate, length, left)
     if left[2] == nil then return true end -- so roomy that the horizons between were not looked at
     for i, h in ipairs(t.horizons) do
-        if rate * math.min(h, length) > left[i + 1] then return false end
+        if rate * min(h, length) > left[i + 1] then return false end
     end
     return true
 end
 
 local function price_length(t, contract, limit, stale)
-    return math.min(math.max(stale and 0 or contract, t.floor), limit or math.huge)
+    return min(max(stale and 0 or contract, t.floor), limit or math.huge)
 end
 
 -- The line that names a shorter contract that would be backed now; empty for none.
@@ -822,8 +833,8 @@ local function shorter(t, rate, contract, j, lefts)
         end
     end
     if best == 0 then return "" end
-    local minutes = math.floor(best / 60)
-    return string.format("\nA contract of %s would be backed: --comment=min-runtime=%dm", span(minutes * 60), minutes)
+    local minutes = floor(best / 60)
+    return format("\nA contract of %s would be backed: --comment=min-runtime=%dm", span(minutes * 60), minutes)
 end
 
 -- Why a job is spare whatever its budget has left, if so: the sentence, and the marker.
@@ -833,7 +844,7 @@ local function always_spare(t, j, job, declared)
     local cron = job.cron_job
     if cron and cron ~= 0 then return "scrontab jobs are always spare." end
     if not j.requeueable and (not j.limit or j.limit > t.cap) then
-        return string.format("it cannot be requeued, so its whole time limit would be protected; the longest contract is "
+        return format("it cannot be requeued, so its whole time limit would be protected; the longest contract is "
             .. "%s. Ask for --time of at most %s, or submit it with sbatch --requeue.", span(t.cap), span(t.cap))
     end
     if j.het then return "the parts of a heterogeneous job are judged together; decided before its start." end
@@ -854,18 +865,18 @@ local function by_budget(t, j, job, contract)
     if type(array) ~= "string" or array == "" then array = nil end
     local tasks = array and tasks_in(array, t.ahead) or 1
     if array and tasks > t.ahead then
-        return string.format("%d tasks of an array at a time are backed while the budget allows; the rest runs on idle GPUs.",
+        return format("%d tasks of an array at a time are backed while the budget allows; the rest runs on idle GPUs.",
             t.ahead)
     end
     local rate, length = rate_of(t, j.size, j.shapes) * tasks, price_length(t, contract, j.limit, j.stale)
     local lefts, names = {}, {}
     for n, pool in ipairs(j.pools) do
-        lefts[n], names[n] = left_of(t, lines[n], pool, j.pair, rate * math.min(length, t.cap))
+        lefts[n], names[n] = left_of(t, lines[n], pool, j.pair, rate * min(length, t.cap))
     end
     for i, left in ipairs(lefts) do
         if rate > left[1] then
-            return string.format("it asks for %s GPUs, %s may have %s more under contract at one time. It is backed before "
-                .. "its start when contracts have ended.", gpus(rate), names[i][1], gpus(math.max(left[1], 0)))
+            return format("it asks for %s GPUs, %s may have %s more under contract at one time. It is backed before "
+                .. "its start when contracts have ended.", gpus(rate), names[i][1], gpus(max(left[1], 0)))
         end
         if not fits(t, rate, length, left) then
             local least, limit = math.huge, "-"
@@ -959,17 +970,17 @@ local function decide(t, stale, job, account, partition)
     local declared, fault = declared_minimum(text_of(job.comment) or "")
     if fault then return refused(INVALID_TIME_LIMIT, fault) end
     if declared and declared > t.cap then
-        return refused(INVALID_TIME_LIMIT, string.format("min-runtime=%s: the longest contract here is %s. Ask for the time "
+        return refused(INVALID_TIME_LIMIT, format("min-runtime=%s: the longest contract here is %s. Ask for the time "
             .. "to your first useful checkpoint; the job may run on after it.", span(declared), span(t.cap)))
     end
     local why, marker = always_spare(t, j, job, declared)
     local found
     if not why then
-        local contract = j.requeueable and (declared or math.min(j.default, t.cap)) or j.limit
-        contract = math.min(contract, j.limit or math.huge)
+        local contract = j.requeueable and (declared or min(j.default, t.cap)) or j.limit
+        contract = min(contract, j.limit or math.huge)
         why, found = by_budget(t, j, job, contract)
         if not why then
-            local text = string.format("%s, %s: backed. Protected for %s from its start (%s of %s GPU-h left: %s's limit)%s",
+            local text = format("%s, %s: backed. Protected for %s from its start (%s of %s GPU-h left: %s's limit)%s",
                 j.account, j.pools[1], span(contract), gpu_hours(found.rate * found.length), gpu_hours(found.left),
                 found.limit, j.requeueable and ", then it may be requeued."
                     or ": its time limit, as it cannot be requeued.")
@@ -1064,7 +1075,7 @@ local function contract_in(t, comment, partition)
     if fault then return nil, fault end
     if declared and declared > t.cap then return nil, "the longest contract here is " .. span(t.cap) .. "." end
     local first = partitions_of(t, text_of(partition))[1]
-    return declared or math.min(first and first.default or t.default, t.cap)
+    return declared or min(first and first.default or t.default, t.cap)
 end
 
 -- The managed QOS of a job's record, and whether it is spare; one that claims is as in its home.
@@ -1097,7 +1108,7 @@ local function judge_change(t, job, rec)
     if not contract then return fault end
     local before = contract_in(t, rec.comment, rec.partition) or 0
     if backed and contract > before then
-        return string.format("its contract of %s can only be lowered; submit it anew for %s.", span(before), span(contract))
+        return format("its contract of %s can only be lowered; submit it anew for %s.", span(before), span(contract))
     end
     return nil, backed and (contract == 0 or reopens(job, rec))
 end

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "slurm_conf" / "job_submit.lua"
-PER_SUBMISSION = 100
+PER_SUBMISSION = 20
 LOADS = 30
 MEDIAN_US, P99_US, LOAD_MS, THROUGHPUT = 50.0, 200.0, 10.0, 0.97
 
