@@ -74,7 +74,8 @@ def test_a_job_over_nodes_gets_them_when_the_last_contract_ends(site: Site) -> N
         first = [site.submit("vision", 4, contract=f"{20 + 5 * i}s") for i in range(4)]
         for job in first:
             site.wait(job, "RUNNING")
-        wide = site.submit("nlp", 4, "-N4", "--ntasks=4", contract="10s", run="sleep 30")
+        # it ends inside its contract: after it, those who used less would rightly take its place
+        wide = site.submit("nlp", 4, "-N4", "--ntasks=4", contract="35s", run="sleep 30")
         asked = time.monotonic()
         short = []
         while site.state_of(wide) == "PENDING" and time.monotonic() < asked + 120:
