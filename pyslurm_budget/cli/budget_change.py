@@ -16,6 +16,7 @@ from pyslurm_budget.errors import StaleDataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from fractions import Fraction
 
     from pyslurm_budget.config import Config
     from pyslurm_budget.ledger.store import SqlLedger
@@ -64,10 +65,7 @@ def set_share(
     ledger = wiring.ledger(config)
     old = ledger.budgets()
     name = change.known_budget(account, old).account
-    try:
-        part = values.fraction(share)
-    except ValueError as wrong:
-        raise UsageError(f"SHARE: {wrong}") from None
+    part = _share(share)
     since = now - config.policy.window if retroactive else now
     loans = ledger.share_loans(now)
     new = change.with_share(old, name, pool, part, since, retroactive=retroactive)
@@ -253,10 +251,7 @@ def share_loan(
     config, now = context.config, host_now()
     ledger = wiring.ledger(config)
     known = ledger.budgets()
-    try:
-        part = values.fraction(share)
-    except ValueError as wrong:
-        raise UsageError(f"SHARE: {wrong}") from None
+    part = _share(share)
     names = [known_budget(name, known).account for name in (lender, borrower)]
     if names[0] == names[1]:
         raise UsageError(f"{names[0]} cannot lend to itself")
@@ -290,6 +285,13 @@ def borrow(context: Context, *, account: str, switch: str, why: str, dry_run: bo
         talk("sbudget: nothing was changed")
     else:
         ledger.save_budgets(new, host_now(), getpass.getuser(), why)
+
+
+def _share(text: str) -> Fraction:
+    try:
+        return values.fraction(text)
+    except ValueError as wrong:
+        raise UsageError(f"SHARE: {wrong}") from None
 
 
 def _until(config: Config, text: str, now: int) -> int:

@@ -217,16 +217,16 @@ class Displacer:
         tried = [at for ref, at in self._situation.tried if ref == c.ref and at >= c.job.key.submit]
         if tried and self._situation.now < tried[-1] + policy.back_off * len(tried):
             return Reason("backing-off", {"since": tried[-1], "until": tried[-1] + policy.back_off * len(tried)})
-        mine = [r for r in self._situation.requeued if r.for_ref == c.ref and r.at >= c.job.key.submit]
-        if not mine:
+        made = self._situation.room_made(c.ref, c.job.key.submit)
+        if made is None:
             return None
-        rounds = len({r.at for r in mine})
-        deadline = mine[-1].at + self._situation.snapshot.controller.kill_wait + policy.start_deadline
+        last, rounds = made
+        deadline = last + self._situation.start_within
         until = deadline if rounds == 1 and self._situation.now < deadline else deadline + policy.back_off * rounds
         if self._situation.now >= until:
             return None
         code = "room-is-being-made" if self._situation.now < deadline else "backing-off"
-        return Reason(code, {"since": mine[-1].at, "until": until})
+        return Reason(code, {"since": last, "until": until})
 
     def _allowed(self, c: Candidate, *, first: bool) -> dict[str, tuple[LiveRun, Sides]]:
         """Runs that rules 2 and 3 allow to be stopped for this job, by ref, each with its two sides."""

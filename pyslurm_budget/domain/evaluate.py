@@ -142,7 +142,6 @@ def _actions(situation: Situation, books: Books, classes: Classes) -> tuple[list
 def _taking(situation: Situation, displacement: Displacement, gone: Collection[str]) -> Taking:
     """A beneficiary's claim, and the runs whose place it may take, but for those that are drained anyway."""
     c = displacement.candidate
-    controller = situation.snapshot.controller
     first, others = (
         tuple(
             _requeue(situation, run, ActionKind.DISPLACE, reason, c.ref)
@@ -161,7 +160,7 @@ def _taking(situation: Situation, displacement: Displacement, gone: Collection[s
         qos=situation.policy.classes.claim,
         site_factor=claim.TOP,
         time_limit=c.job.time_limit,
-        until=situation.now + controller.kill_wait + situation.policy.start_deadline,
+        until=situation.now + situation.start_within,
     )
     return Taking(job, first, others)
 

@@ -45,8 +45,7 @@ def breaker(situation: Situation, since: int = 0) -> Reason | None:
 
 def _on_their_way(situation: Situation, displaced: Sequence[Requeued]) -> int:
     """GPUs stopped so lately that those who get them need not run yet: they are not counted as missing."""
-    time = situation.snapshot.controller.kill_wait + situation.policy.start_deadline
-    return sum(r.gpus for r in displaced if r.at > situation.now - time)
+    return sum(r.gpus for r in displaced if r.at > situation.now - situation.start_within)
 
 
 def _drained_by_us(situation: Situation, recent: Sequence[Requeued]) -> list[str]:

@@ -121,12 +121,12 @@ class Mover:
 
     def _lately_served(self, c: Candidate) -> bool:
         """Whether room was made for it not long ago: it must start first, or it waits longer."""
-        policy = self._situation.policy
-        mine = [r.at for r in self._situation.requeued if r.for_ref == c.ref and r.at >= c.job.key.submit]
-        if not mine:
+        made = self._situation.room_made(c.ref, c.job.key.submit)
+        if made is None:
             return False
-        deadline = max(mine) + self._situation.snapshot.controller.kill_wait + policy.start_deadline
-        return self._situation.now < deadline + policy.back_off * len(set(mine))
+        last, rounds = made
+        until = last + self._situation.start_within + self._situation.policy.back_off * rounds
+        return self._situation.now < until
 
     def _move(self, c: Candidate) -> Move | None:
         """The cheapest set of runs that makes room for the job and fits into idle GPUs elsewhere."""

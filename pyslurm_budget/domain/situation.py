@@ -109,6 +109,16 @@ class Situation:
     next_sequence: int = 1
 
     @property
+    def start_within(self) -> int:
+        """Seconds that a job may take to start once runs are stopped for it: until they are gone, and some more."""
+        return self.snapshot.controller.kill_wait + self.policy.start_deadline
+
+    def room_made(self, ref: str, since: int) -> tuple[int, int] | None:
+        """When runs were last stopped for a job, from ``since`` on, and in how many rounds; ``None``: never."""
+        rounds = {r.at for r in self.requeued if r.for_ref == ref and r.at >= since}
+        return (max(rounds), len(rounds)) if rounds else None
+
+    @property
     def now(self) -> int:
         """slurmctld's clock."""
         return self.snapshot.now

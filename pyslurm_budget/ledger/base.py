@@ -7,7 +7,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, or_, select
 
 from pyslurm_budget.ledger import tables
 from pyslurm_budget.ledger.engine import transaction
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from sqlalchemy import Connection, Dialect, Engine, Insert, Table
+    from sqlalchemy import Column, ColumnElement, Connection, Dialect, Engine, Insert, Table
 
 CHUNK = 500
 T = TypeVar("T")
@@ -89,6 +89,17 @@ def _upsert_of(dialect: str, table: Table, columns: Iterable[str], adding: froze
 
     of_sqlite = sqlite.insert(table)
     return of_sqlite.on_conflict_do_update(index_elements=key, set_=values(of_sqlite.excluded))
+
+
+MOST_DIGITS = 18  # of a job id that is looked for: more do not fit into BIGINT
+
+
+def named(ref: str, refs: Column[str], job_ids: Column[int]) -> ColumnElement[bool]:
+    """Whether a row is of the job that people call ``ref``: its readable id, or its raw one."""
+    by_ref = refs == ref
+    if ref.isascii() and ref.isdigit() and len(ref) <= MOST_DIGITS:
+        return or_(by_ref, job_ids == int(ref))
+    return by_ref
 
 
 class Base:

@@ -8,7 +8,7 @@ from sqlalchemy import insert, or_, select, update
 
 from pyslurm_budget.domain.exempt import Protection
 from pyslurm_budget.ledger import tables
-from pyslurm_budget.ledger.base import Base
+from pyslurm_budget.ledger.base import Base, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,10 +38,7 @@ class Protections(Base):
 
     def _end(self, connection: Connection, ref: str, now: int, who: str) -> int:
         c = tables.protection.c
-        named = c.ref == ref
-        if ref.isascii() and ref.isdigit() and len(ref) < 18:
-            named = or_(named, c.job_id == int(ref))
-        where = (c.cluster == self._cluster, named, c.ended.is_(None), c.until > now)
+        where = (c.cluster == self._cluster, named(ref, c.ref, c.job_id), c.ended.is_(None), c.until > now)
         ended = update(tables.protection).where(*where).values(ended=now, ended_by=who)
         return int(connection.execute(ended).rowcount)
 

@@ -12,7 +12,7 @@ from pyslurm_budget.domain.pseudonym import is_pseudonym
 from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.ledger import rows, tables
 from pyslurm_budget.ledger.amounts import Amounts
-from pyslurm_budget.ledger.base import chunks, upsert, upsert_values
+from pyslurm_budget.ledger.base import chunks, named, upsert, upsert_values
 from pyslurm_budget.ledger.history import Histories
 from pyslurm_budget.service.ports import SyncState
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.service.ports import ContractFacts, News, RunFacts
 
 SOURCE = "accounting"
-MOST_DIGITS = 18  # of a job id that is looked for: more do not fit into BIGINT
 # States in which a run without an end is not over (Slurm's base states, and the flags that sacct shows for them).
 ALIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STOPPED"})
 
@@ -174,10 +173,7 @@ class Facts(Histories):
     def runs_of_job(self, job_ref: str) -> tuple[RunFacts, ...]:
         """All runs of a job, oldest first."""
         c = tables.run.c
-        named = c.job_ref == job_ref
-        if job_ref.isascii() and job_ref.isdigit() and len(job_ref) <= MOST_DIGITS:
-            named = or_(named, c.job_id == int(job_ref))
-        return self._runs(and_(c.cluster == self._cluster, named))
+        return self._runs(and_(c.cluster == self._cluster, named(job_ref, c.job_ref, c.job_id)))
 
     def _runs(self, condition: Any) -> tuple[RunFacts, ...]:
         query = select(tables.run).where(condition).order_by(tables.run.c.submit, tables.run.c.job_id)

@@ -6,6 +6,7 @@ QOS that jobs have, and the next cycle settles the intent. Nothing here holds a 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.plan import ActionKind
@@ -67,11 +68,13 @@ class Applier:
         ready = [intent for intent in intents if self._as_expected(intent, jobs, now)]
         for intent in ready:
             if intent.action.kind.is_about_place:
-                self._place(intent, jobs, now)
+                self._send(
+                    intent, now, partial(carry_out, self._commands, intent.action, jobs, self._policy.keep_idle)
+                )
         self._update([i for i in ready if not i.action.kind.is_requeue and not i.action.kind.is_about_place], now)
         for intent in ready:
             if intent.action.kind.is_requeue:
-                self._requeue(intent, now)
+                self._send(intent, now, partial(self._commands.requeue, intent.action.ref))
         if ended is None:
             return ()
         self._step("read-back")
@@ -102,23 +105,12 @@ class Applier:
         moves = [(i.id, *_sent_or_failed(refused.get(i.action.ref))) for i in intents]
         self._ledger.move_intents(moves, now)
 
-    def _requeue(self, intent: Intent, now: int) -> None:
+    def _send(self, intent: Intent, now: int, command: Callable[[], None]) -> None:
+        """Give one command; Slurm's refusal is the outcome of this intent alone."""
         action = intent.action
         self._step(f"{action.kind} {action.ref}")
         try:
-            self._commands.requeue(action.ref)
-        except SlurmRefusedError as error:
-            self._ledger.move_intent(intent.id, "failed", str(error), now)
-            return
-        self._step(f"sent {action.kind} {action.ref}")
-        self._ledger.move_intent(intent.id, "sent", "", now)
-
-    def _place(self, intent: Intent, jobs: Mapping[str, Job], now: int) -> None:
-        """Make a place, let its job in or out, or give it back."""
-        action = intent.action
-        self._step(f"{action.kind} {action.ref}")
-        try:
-            carry_out(self._commands, action, jobs, self._policy.keep_idle)
+            command()
         except SlurmRefusedError as error:
             self._ledger.move_intent(intent.id, "failed", str(error), now)
             return
@@ -156,15 +148,7 @@ def _sent_or_failed(refusal: str | None) -> tuple[str, str]:
 
 
 def _job_update(action: Action) -> JobUpdate:
-    """The update; with every QOS goes the present time limit, because some releases reset it otherwise."""
-    with_limit = action.qos is not None
-    return JobUpdate(
-        action.ref,
-        qos=action.qos,
-        site_factor=action.site_factor,
-        time_limit=action.time_limit if with_limit else None,
-        unlimited=with_limit and action.time_limit is None,
-    )
+    return JobUpdate.of_job(action.ref, action.qos, action.site_factor, action.time_limit)
 
 
 def _unexpected(action: Action, job: Job | None) -> str | None:

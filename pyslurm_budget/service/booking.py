@@ -11,7 +11,7 @@ from pyslurm_budget.domain.grant import Booking, booking_history, bookings, borr
 from pyslurm_budget.domain.model import WorkClass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pyslurm_budget.domain.books import History
     from pyslurm_budget.domain.situation import Situation
@@ -21,16 +21,16 @@ BOOKED = "booked-to"
 Key = tuple[str, str]
 
 
-def net_history(ledger: Ledger, begins: Sequence[int], now: int) -> tuple[History, ...]:
-    """What ended runs held since each of the begins, less what was credited and booked."""
+def net_history(ledger: Ledger, begins: Sequence[int], now: int, booked: Iterable[Booking]) -> tuple[History, ...]:
+    """What ended runs held since each of the begins, less what was credited and ``booked``."""
     credited = (credit_history(credit, begins) for credit in ledger.credits(begins[0]))
-    booked = (history for b in ledger.bookings(begins[0]) for history in booking_history(b, begins))
-    return (*ledger.history(begins, now), *credited, *booked)
+    less = (history for b in booked for history in booking_history(b, begins))
+    return (*ledger.history(begins, now), *credited, *less)
 
 
-def borrowed(ledger: Ledger, begins: Sequence[int]) -> tuple[History, ...]:
-    """What was borrowed since each of the begins."""
-    return tuple(history for b in ledger.bookings(begins[0]) for history in borrowed_history(b, begins))
+def borrowed(booked: Iterable[Booking], begins: Sequence[int]) -> tuple[History, ...]:
+    """What of the ``booked`` was borrowed since each of the begins."""
+    return tuple(history for b in booked for history in borrowed_history(b, begins))
 
 
 def book(ledger: Ledger, situation: Situation) -> list[Booking]:
@@ -55,7 +55,7 @@ def _used(ledger: Ledger, situation: Situation, hours: Sequence[tuple[int, int]]
     """The charge of each budget's own jobs in each pool and hour, less what was credited and booked."""
     begins, upto = [begin for begin, _ in hours], hours[-1][1]
     since: dict[Key, list[int]] = {}
-    for past in net_history(ledger, begins, upto):
+    for past in net_history(ledger, begins, upto, ledger.bookings(begins[0])):
         if past.work_class is WorkClass.BACKED:
             _add(since, (past.budget, past.pool), charged_amounts(past, situation.policy))
     for use in situation.uses:

@@ -190,16 +190,8 @@ class ClaimEngine:
 
 
 def _job_update(change: Change) -> JobUpdate:
-    """The update; with every QOS goes the present time limit, because some releases reset it otherwise."""
-    with_limit = change.qos is not None
-    return JobUpdate(
-        change.ref,
-        qos=change.qos,
-        site_factor=change.site_factor,
-        time_limit=change.time_limit if with_limit else None,
-        unlimited=with_limit and change.time_limit is None,
-        nice=0 if change.nice else None,
-    )
+    nice = 0 if change.nice else None
+    return JobUpdate.of_job(change.ref, change.qos, change.site_factor, change.time_limit, nice=nice)
 
 
 def _target(action: Action) -> Target:

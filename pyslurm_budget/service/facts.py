@@ -248,6 +248,13 @@ def freeze(
     )
 
 
+def mode_of(run: RunFacts, site: Mode, policy: Policy, tree: BudgetTree) -> Mode:
+    """The mode that a run is under: its partition or its budget may stay behind the site's."""
+    if not policy.modes:
+        return site
+    return policy.modes.of(site, [run.partition] if run.partition else (), tree.path_of(run.budget))
+
+
 def in_force(contract: ContractFacts, policy: Policy, *, enforced: bool) -> ContractFacts:
     """The contract as it counts now. One frozen before the switch-on was a shadow: such a run has contract 0 and is
     left alone (unless the site says otherwise)."""

@@ -18,7 +18,7 @@ from pyslurm_budget.service.booking import book, borrowed, net_history
 from pyslurm_budget.service.checkpoints import NoCheckpoints
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.credits import credits_of
-from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, in_force, live_runs, outcome, uses_of
+from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, in_force, live_runs, mode_of, outcome, uses_of
 from pyslurm_budget.service.past import NodePast
 from pyslurm_budget.service.ports import ContractFacts
 from pyslurm_budget.service.sync import DAY, INSTALLED, Sync
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.books import Books, History, Use
     from pyslurm_budget.domain.grant import Grant
     from pyslurm_budget.domain.model import Job, RunKey, Snapshot
-    from pyslurm_budget.domain.plan import Admission
+    from pyslurm_budget.domain.plan import Action, Admission
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.service.checkpoints import Checkpoints
     from pyslurm_budget.service.counts import Entry, SiteHistory
@@ -110,9 +110,15 @@ class Gatherer:
 
     def _with_grants(self, situation: Situation) -> Situation:
         """The situation with what has just been booked."""
-        begins = marks(self._policy, self._snapshot.now)
-        history, lent = self._history(begins, self._snapshot.now), borrowed(self._ledger, begins)
+        history, lent = self._past_use()
         return replace(situation, history=history, grants=self._grants(), borrowed=lent)
+
+    def _past_use(self) -> tuple[tuple[History, ...], tuple[History, ...]]:
+        """What ended runs held, less what was credited and booked, and what was borrowed of it."""
+        now = self._snapshot.now
+        begins = marks(self._policy, now)
+        booked = self._ledger.bookings(begins[0])
+        return net_history(self._ledger, begins, now, booked), borrowed(booked, begins)
 
     def _grants(self) -> tuple[Grant, ...]:
         return self._ledger.grants(self._snapshot.now - self._policy.cap - self._policy.hour)
@@ -128,6 +134,7 @@ class Gatherer:
         self, runs: dict[RunKey, RunFacts], contracts: dict[RunKey, ContractFacts], requeues: Iterable[Intent]
     ) -> Situation:
         now = self._snapshot.now
+        history, lent = self._past_use()
         protections = self._ledger.protections(since=now)
         live = {job.key for job in self._snapshot.jobs if job.state in LIVE}
         uses = [use for run in runs.values() if run.end is None for use in self._uses(run, contracts, live)]
@@ -154,14 +161,14 @@ class Gatherer:
             ),
             capacities=self._capacities(),
             admissions=self._admissions,
-            history=self._history(marks(self._policy, now), now),
+            history=history,
             returning=self._returning(past),
             requeued=tuple(past),
             tried=self._tried(),
             grants=self._grants(),
             given_up=self._given_up(),
             protections=protections,
-            borrowed=borrowed(self._ledger, marks(self._policy, now)),
+            borrowed=lent,
             next_sequence=1 + max((a.sequence for a in self._admissions.values()), default=0),
         )
 
@@ -178,10 +185,6 @@ class Gatherer:
     def _with_contract(self, run: RunFacts, contracts: dict[RunKey, ContractFacts]) -> RunFacts:
         contract = contracts.get(run.key)
         return run if contract is None else replace(run, protected_until=contract.protected_until)
-
-    def _history(self, begins: Sequence[int], now: int) -> tuple[History, ...]:
-        """What ended runs held since each of the begins, less what was credited."""
-        return net_history(self._ledger, begins, now)
 
     def _uses(self, run: RunFacts, contracts: dict[RunKey, ContractFacts], live: set[RunKey]) -> tuple[Use, ...]:
         return uses_of(
@@ -202,7 +205,8 @@ class Gatherer:
         self, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], requeues: Sequence[Intent]
     ) -> dict[RunKey, ContractFacts]:
         """Contracts of all live runs; new ones are frozen and saved, and outcomes of ended ones noted."""
-        ours = {intent.action.key for intent in requeues if intent.state in STOPPED}
+        done = [intent.action for intent in requeues if intent.state in STOPPED]
+        ours = {action.key for action in done}
         ended: list[ContractFacts] = []
         credited: list[Entry] = []
         for contract in known.values():
@@ -211,7 +215,7 @@ class Gatherer:
             if run is not None and result is not None:
                 ended.append(replace(contract, outcome=result))
                 credited.extend(credits_of(run, contract, self._snapshot.now))
-        new = [c for job in self._snapshot.jobs if (c := self._new_contract(job, runs, known, requeues)) is not None]
+        new = [c for job in self._snapshot.jobs if (c := self._new_contract(job, runs, known, done)) is not None]
         if credited:
             self._ledger.add_entries(credited)  # first: a contract with an outcome is not looked at again
         if new or ended:
@@ -220,11 +224,7 @@ class Gatherer:
         return {key: self._in_force(contract, runs.get(key)) for key, contract in known.items()}
 
     def _mode_of(self, run: RunFacts) -> Mode:
-        """The mode that a run is under: its partition or its budget may stay behind the site's."""
-        if not self._policy.modes:
-            return self._mode
-        partitions = [run.partition] if run.partition else ()
-        return self._policy.modes.of(self._mode, partitions, self._tree.path_of(run.budget))
+        return mode_of(run, self._mode, self._policy, self._tree)
 
     def _enforced(self, run: RunFacts) -> bool:
         return self._mode_of(run) is Mode.ENFORCE
@@ -234,13 +234,12 @@ class Gatherer:
         return in_force(contract, self._policy, enforced=enforced)
 
     def _new_contract(
-        self, job: Job, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], requeues: Sequence[Intent]
+        self, job: Job, runs: dict[RunKey, RunFacts], known: dict[RunKey, ContractFacts], done: Sequence[Action]
     ) -> ContractFacts | None:
+        """The contract of a run that has none; ``done`` are our requeues of the last day."""
         run = runs.get(job.key)
         if job.state not in LIVE or run is None or job.key in known:
             return None
-        done = [intent.action for intent in requeues if intent.state in STOPPED]
-        ours = {action.key for action in done}
         mode = self._mode_of(run)
         since = self._ledger.get(ENFORCED_SINCE) if mode is Mode.ENFORCE else None
         return freeze(
@@ -249,7 +248,7 @@ class Gatherer:
             run,
             mode=mode,
             enforced_since=int(since) if since else None,
-            own_requeue=job.restarts > 0 and self._own_requeue(job, run, ours),
+            own_requeue=job.restarts > 0 and self._own_requeue(job, run, {action.key for action in done}),
             resized=self._before_resize(job) if job.resized else None,
             requeues=sum(action.ref == job.ref for action in done),
         )

@@ -14,7 +14,7 @@ from pyslurm_budget.domain.model import Mode
 from pyslurm_budget.domain.outlook import HOLDS, Leaving, NodeOutlook, outlook
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.errors import NotFoundError
-from pyslurm_budget.service.facts import in_force, live_runs
+from pyslurm_budget.service.facts import in_force, live_runs, mode_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -108,19 +108,18 @@ class Outlooks:
         facts = self.ledger.runs_of(job.key for job in live)
         tree = BudgetTree({b.account: b for b in self.ledger.budgets()})
 
-        def mode_of(run: RunFacts) -> Mode:
-            partitions = [run.partition] if run.partition else ()
-            return self.policy.modes.of(self.mode, partitions, tree.path_of(run.budget))
+        def mode(run: RunFacts) -> Mode:
+            return mode_of(run, self.mode, self.policy, tree)
 
         contracts = {
-            c.key: in_force(c, self.policy, enforced=c.key in facts and mode_of(facts[c.key]) is Mode.ENFORCE)
+            c.key: in_force(c, self.policy, enforced=c.key in facts and mode(facts[c.key]) is Mode.ENFORCE)
             for c in self.ledger.contracts([job.key for job in live])
         }
         runs = live_runs(
             live,
             facts,
             contracts,
-            mode_of=mode_of,
+            mode_of=mode,
             site=self.mode,
             requeues={},
             protections=self.ledger.protections(since=self.snapshot.now),

@@ -55,6 +55,16 @@ class JobUpdate:
     reservation: str | None = None
     nice: int | None = None
 
+    @classmethod
+    def of_job(
+        cls, ref: str, qos: str | None, site_factor: int | None, time_limit: int | None, *, nice: int | None = None
+    ) -> JobUpdate:
+        """The update of a job whose time limit is ``time_limit`` (``None``: UNLIMITED), which goes with every QOS,
+        because some releases reset it otherwise, and with nothing else."""
+        if qos is None:
+            return cls(ref, site_factor=site_factor, nice=nice)
+        return cls(ref, qos, site_factor, time_limit, unlimited=time_limit is None, nice=nice)
+
 
 class Commands(Protocol):
     """Changes to Slurm. Each raises SlurmRefusedError (this job, with Slurm's words) or a larger failure."""
