@@ -151,3 +151,18 @@ def test_what_concerns_all_is_raised(fakes: Fakes, words: str, error: type[Excep
 def test_one_missing_right_is_one_refusal(fakes: Fakes) -> None:
     fakes.answer("", err="Invalid user id for job 1\n", status=1)
     assert set(SlurmCommands(Runner()).update_many(many("1", "2"))) == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("qos", "limit", "sent"),
+    [
+        ("spare", 3600, ["qos=spare", "sitefactor=5", "timelimit=60"]),
+        ("spare", None, ["qos=spare", "sitefactor=5", "timelimit=UNLIMITED"]),
+        (None, 3600, ["sitefactor=5"]),
+        (None, None, ["sitefactor=5"]),
+    ],
+)
+def test_the_time_limit_goes_with_every_qos_and_with_nothing_else(
+    qos: str | None, limit: int | None, sent: list[str]
+) -> None:
+    assert words(JobUpdate.of_job("1", qos, 5, limit)) == ["jobid=1", *sent]
