@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.holding import WINDOW
-from pyslurm_budget.domain.model import JobState, RunKey, WorkClass
+from pyslurm_budget.domain.model import LIVE, JobState, RunKey, WorkClass, by_ref
 from pyslurm_budget.domain.place import place, rooms_of, take
 from pyslurm_budget.domain.plan import Action, ActionKind, Reason
+from pyslurm_budget.domain.times import DAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.situation import Situation
 
 PLACE = "sbudget_place_"
-LIVE = (JobState.RUNNING, JobState.SUSPENDED)
-DAY = 24 * 3600
 # A job without a time limit: Slurm wants an end, and the reservation goes as soon as the job runs.
 YEARS = 3650 * DAY
 
@@ -60,16 +59,6 @@ class Tended:
     notes: dict[str, Reason] = field(default_factory=dict)
     entering: list[Kept] = field(default_factory=list)
     waiting: list[Kept] = field(default_factory=list)
-
-
-def by_ref(jobs: Iterable[Job]) -> dict[str, Job]:
-    """Records by ref; each pending task of an unsplit array also by its own."""
-    found: dict[str, Job] = {}
-    for job in jobs:
-        found[job.ref] = job
-        for task in job.tasks:
-            found.setdefault(f"{job.array_job_id}_{task}", job)
-    return found
 
 
 def places(snapshot: Snapshot) -> tuple[Kept, ...]:

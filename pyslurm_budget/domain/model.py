@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.row import row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 MILLI = 1000
 
@@ -42,6 +42,10 @@ class JobState(StrEnum):
     RUNNING = "RUNNING"
     SUSPENDED = "SUSPENDED"
     OTHER = "OTHER"
+
+
+LIVE = (JobState.RUNNING, JobState.SUSPENDED)
+"""States of a job that holds its nodes."""
 
 
 @row(frozen=True, slots=True, order=True)
@@ -157,6 +161,16 @@ class Job:
     def can_requeue(self) -> bool:
         """Whether Slurm can put the run back into the queue (interactive and --no-requeue runs would be killed)."""
         return self.batch and self.requeueable
+
+
+def by_ref(jobs: Iterable[Job]) -> dict[str, Job]:
+    """Records by ref; each pending task of an unsplit array also by its own."""
+    found: dict[str, Job] = {}
+    for job in jobs:
+        found[job.ref] = job
+        for task in job.tasks:
+            found.setdefault(f"{job.array_job_id}_{task}", job)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.drain import could_go, goes_at
-from pyslurm_budget.domain.model import JobState
+from pyslurm_budget.domain.model import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyslurm_budget.domain.model import Job, Node, RunKey
     from pyslurm_budget.domain.situation import LiveRun
-
-HOLDS = (JobState.RUNNING, JobState.SUSPENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def outlook(
     """The nodes by name. ``emptied_from`` says from when on we empty each of them, ``None``: never."""
     on: dict[str, list[tuple[Job, int]]] = {}
     for job in jobs:
-        if job.state in HOLDS or job.completing:
+        if job.state in LIVE or job.completing:
             for share in job.allocation:
                 on.setdefault(share.node, []).append((job, share.gpus))
     found = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.candidate import WAITS_FOR_ROOM, could_start
 from pyslurm_budget.domain.holding import WINDOW
 from pyslurm_budget.domain.kept import emptied, give_back, keep
-from pyslurm_budget.domain.model import JobState, WorkClass
+from pyslurm_budget.domain.model import LIVE, JobState, WorkClass
 from pyslurm_budget.domain.place import candidates, copy_rooms, fit, free, part_of, rooms_of
 from pyslurm_budget.domain.plan import Reason
 from pyslurm_budget.domain.victims import choose
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.place import Room
     from pyslurm_budget.domain.plan import Action
     from pyslurm_budget.domain.situation import LiveRun, Situation
-
-LIVE = (JobState.RUNNING, JobState.SUSPENDED)
 
 
 @dataclass(slots=True)

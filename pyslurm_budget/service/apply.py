@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyslurm_budget.domain.model import by_ref
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.settle import settle
 from pyslurm_budget.errors import SlurmRefusedError
@@ -22,16 +23,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.plan import Action
     from pyslurm_budget.domain.policy import Policy
     from pyslurm_budget.service.ports import Commands, Intent, Ledger, LiveCluster
-
-
-def by_ref(jobs: Iterable[Job]) -> dict[str, Job]:
-    """Records by ref; each pending task of an unsplit array also by its own."""
-    found: dict[str, Job] = {}
-    for job in jobs:
-        found[job.ref] = job
-        for task in job.tasks:
-            found.setdefault(f"{job.array_job_id}_{task}", job)
-    return found
 
 
 class Applier:

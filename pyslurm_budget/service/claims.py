@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.claim import Outcome, Phase, Round, Target, advance, steps_of, taken
+from pyslurm_budget.domain.model import by_ref
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.sweep import Left, still_exposed, sweep
 from pyslurm_budget.errors import SlurmRefusedError
-from pyslurm_budget.service.apply import by_ref
 from pyslurm_budget.service.ports import NEVER_OPENED, JobUpdate
 
 if TYPE_CHECKING:

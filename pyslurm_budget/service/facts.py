@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.books import Use
 from pyslurm_budget.domain.candidate import contract_of, requeueable
 from pyslurm_budget.domain.exempt import protection_of
-from pyslurm_budget.domain.model import JobState, Mode, WorkClass
+from pyslurm_budget.domain.model import LIVE, Mode, WorkClass
 from pyslurm_budget.domain.settle import PUT_BACK
 from pyslurm_budget.domain.situation import LiveRun
 from pyslurm_budget.domain.slices import SHARD, part
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.pool import PoolMap
 
 MANY = 20_000
-LIVE = (JobState.RUNNING, JobState.SUSPENDED)
 NO_GPUS_ACCOUNTED = "GPUs were asked for, but AllocTRES has none (is gres/gpu in AccountingStorageTRES?)"
 NO_FRACTION = "it held shards of GPUs, and nobody says how much one is (shard in [gpus.fractions])"
 

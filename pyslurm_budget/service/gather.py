@@ -10,7 +10,7 @@ from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.capacity import HourSample, PoolCapacity, fixed_capacity, hours_of, pool_capacity
 from pyslurm_budget.domain.demand import demands
 from pyslurm_budget.domain.evaluate import open_books
-from pyslurm_budget.domain.model import JobState, Mode, WorkClass
+from pyslurm_budget.domain.model import LIVE, JobState, Mode, WorkClass
 from pyslurm_budget.domain.plan import ActionKind
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.domain.situation import Requeued, Situation
@@ -18,7 +18,7 @@ from pyslurm_budget.service.booking import book, borrowed, net_history
 from pyslurm_budget.service.checkpoints import NoCheckpoints
 from pyslurm_budget.service.counts import CapacitySlice, DemandSlice
 from pyslurm_budget.service.credits import credits_of
-from pyslurm_budget.service.facts import LIVE, FactMaker, freeze, in_force, live_runs, mode_of, outcome, uses_of
+from pyslurm_budget.service.facts import FactMaker, freeze, in_force, live_runs, mode_of, outcome, uses_of
 from pyslurm_budget.service.past import NodePast
 from pyslurm_budget.service.ports import ContractFacts
 from pyslurm_budget.service.sync import DAY, INSTALLED, Sync

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pyslurm_budget.domain.budget import BudgetTree
 from pyslurm_budget.domain.drain import too_many
 from pyslurm_budget.domain.maintenance import latest_announcement
-from pyslurm_budget.domain.model import Mode
-from pyslurm_budget.domain.outlook import HOLDS, Leaving, NodeOutlook, outlook
+from pyslurm_budget.domain.model import LIVE, Mode
+from pyslurm_budget.domain.outlook import Leaving, NodeOutlook, outlook
 from pyslurm_budget.domain.pool import PoolMap
 from pyslurm_budget.errors import NotFoundError
 from pyslurm_budget.service.facts import in_force, live_runs, mode_of
@@ -104,7 +104,7 @@ class Outlooks:
     @cached_property
     def _runs(self) -> dict[RunKey, LiveRun]:
         """The live runs whose contracts the ledger knows; the others are as if nobody could requeue them."""
-        live = [job for job in self.snapshot.jobs if job.state in HOLDS]
+        live = [job for job in self.snapshot.jobs if job.state in LIVE]
         facts = self.ledger.runs_of(job.key for job in live)
         tree = BudgetTree({b.account: b for b in self.ledger.budgets()})
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.books import Price
 from pyslurm_budget.domain.candidate import contract_of
-from pyslurm_budget.domain.model import JobState, WorkClass
+from pyslurm_budget.domain.model import LIVE, JobState, WorkClass
 from pyslurm_budget.errors import SlurmdbdError
-from pyslurm_budget.service.facts import LIVE
 from pyslurm_budget.service.ports import ChangedAccounting, SyncState
 
 if TYPE_CHECKING:

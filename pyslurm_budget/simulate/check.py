@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.model import JobState
+from pyslurm_budget.domain.model import LIVE, JobState
 from pyslurm_budget.simulate.records import refs_of
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.domain.model import NodeShare
     from pyslurm_budget.simulate.state import NodeState, State
 
-LIVE = (JobState.RUNNING, JobState.SUSPENDED)
 OWN_ENDS = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
 KILLED = frozenset({"PREEMPTED", "NODE_FAIL"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.model import JobState
+from pyslurm_budget.domain.model import LIVE, JobState
 from pyslurm_budget.errors import SlurmRefusedError
 from pyslurm_budget.simulate.accounting import row_of
 from pyslurm_budget.simulate.lifecycle import HELD_BY_USER
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.simulate.lifecycle import Lifecycle
     from pyslurm_budget.simulate.state import Record, State
 
-LIVE = (JobState.RUNNING, JobState.SUSPENDED)
 LARGEST_SITE_FACTOR = 2_147_483_645
 FIRST_RECORD_ONLY = (24, 11, 0)
 

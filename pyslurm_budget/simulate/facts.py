@@ -6,7 +6,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pyslurm_budget.domain.model import Controller, Job, JobState, Node, Partition, Request, RunKey, Snapshot, Tres
+from pyslurm_budget.domain.model import (
+    LIVE,
+    Controller,
+    Job,
+    JobState,
+    Node,
+    Partition,
+    Request,
+    RunKey,
+    Snapshot,
+    Tres,
+)
 from pyslurm_budget.simulate.accounting import tres_of
 from pyslurm_budget.simulate.place import need_of
 from pyslurm_budget.simulate.records import never_met, waits_for
@@ -18,7 +29,6 @@ if TYPE_CHECKING:
     from pyslurm_budget.simulate.shapes import ClusterSpec, SubmitSpec
     from pyslurm_budget.simulate.state import NodeState, Record, State
 
-LIVE = (JobState.RUNNING, JobState.SUSPENDED)
 NOT_WAITING = (*LIVE, JobState.OTHER)
 
 
