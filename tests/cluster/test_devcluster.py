@@ -239,11 +239,13 @@ def test_status_and_env(made: Made) -> None:
 
 def test_up_again_after_daemons_were_killed(made: Made) -> None:
     job = made.submit("dctone", "sleep 300")
-    started = time.time()
-    # What slurmctld has not written yet, a few seconds' worth, is lost with it.
-    wait(
-        "slurmctld has saved the job", lambda: (made.folder / "spool/ctld/job_state").stat().st_mtime > started + 0.1
-    )
+    wait("the job runs", lambda: made.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING")
+    # What slurmctld has not written yet, a few seconds' worth, is lost with it. It writes after a change only, and may
+    # have done so already: so one change more, and a file from after it.
+    seen = time.time()
+    time.sleep(0.1)
+    made.run("scontrol", "update", f"JobId={job}", "Comment=saved")
+    wait("slurmctld has saved the job", lambda: (made.folder / "spool/ctld/job_state").stat().st_mtime > seen + 0.05)
     before = made.pids()
     done("stop", made.folder, "slurmctld", "--kill9")
     done("stop", made.folder, "n2")
