@@ -240,8 +240,8 @@ def test_status_and_env(made: Made) -> None:
 def test_up_again_after_daemons_were_killed(made: Made) -> None:
     job = made.submit("dctone", "sleep 300")
     wait("the job runs", lambda: made.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING")
-    # What slurmctld has not written yet, a few seconds' worth, is lost with it. It writes after a change only, and may
-    # have done so already: so one change more, and a file from after it.
+    # What slurmctld has not written yet, a few seconds' worth, is lost with it. It writes after a change only, and
+    # may have done so already: so one change more, and a file from after it.
     seen = time.time()
     time.sleep(0.1)
     made.run("scontrol", "update", f"JobId={job}", "Comment=saved")
