@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyslurm_budget.domain.evaluate import Evaluation, evaluate
+from pyslurm_budget.domain.model import Reservation
 from pyslurm_budget.domain.plan import ActionKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyslurm_budget.domain.model import Job
+    from pyslurm_budget.domain.model import Job, Snapshot
     from pyslurm_budget.domain.plan import Action, Plan
     from pyslurm_budget.domain.situation import Situation
 
@@ -35,7 +36,7 @@ def applied(jobs: Iterable[Job], actions: Iterable[Action], natural: int = 0) ->
     found = list(jobs)
     begin = {job.ref: job for job in found} | {f"{j.array_job_id}_{t}": j for j in found for t in j.tasks}
     for action in actions:
-        if action.kind.is_requeue:
+        if action.kind.is_requeue or action.kind.is_about_place:
             continue
         if action.ref not in begin:
             raise AssertionError(f"{action.ref} names no record")
@@ -61,13 +62,40 @@ def _after(job: Job, action: Action, natural: int) -> list[Job]:
     return [job]
 
 
+def reserved(snapshot: Snapshot, jobs: Iterable[Job], actions: Iterable[Action]) -> Snapshot:
+    """The snapshot with ``jobs``, after all that the actions do about places."""
+    places = {place.name: place for place in snapshot.reservations}
+    inside = {job.ref: job.reservation for job in jobs}
+    for action in (a for a in actions if a.kind.is_about_place):
+        assert action.reservation is not None
+        if action.kind is ActionKind.RESERVE:
+            assert action.start is not None and action.until is not None
+            places[action.reservation] = Reservation(
+                action.reservation, action.nodes, action.start, action.until, ours=True
+            )
+        elif action.kind is ActionKind.ENTER:
+            inside[action.ref] = action.reservation
+        else:
+            del places[action.reservation]
+            if action.ref in inside:
+                inside[action.ref] = None
+    taken = {node for place in places.values() if place.start <= snapshot.now for node in place.nodes}
+    return replace(
+        snapshot,
+        jobs=tuple(replace(job, reservation=inside[job.ref]) for job in jobs),
+        reservations=tuple(places.values()),
+        nodes=tuple(replace(node, reserved=node.reserved or node.name in taken) for node in snapshot.nodes),
+    )
+
+
 def after(situation: Situation, plan: Plan) -> Situation:
     """The situation of the next cycle, half a minute later in all but the clock: no new events."""
     jobs = applied(situation.snapshot.jobs, plan.actions, situation.snapshot.controller.weights)
-    by_key = {job.key: job for job in jobs}
+    snapshot = reserved(situation.snapshot, jobs, plan.actions)
+    by_key = {job.key: job for job in snapshot.jobs}
     return replace(
         situation,
-        snapshot=replace(situation.snapshot, jobs=tuple(jobs)),
+        snapshot=snapshot,
         runs=tuple(replace(run, job=by_key[run.job.key]) for run in situation.runs),
         admissions={a.ref: a for a in plan.admissions},
         next_sequence=1 + max((a.sequence for a in plan.admissions), default=0),
