@@ -58,7 +58,9 @@ def _requeue(
 def _live_requeue(action: Action, state: str, at: int, job: Job, *, now: int, policy: Policy) -> Verdict | None:
     if job.completing:
         return None
-    if job.key.submit != action.key.submit:
+    # A change of its size gives a run another submit time; what had begun before we asked was not put back.
+    same_run = job.resized and job.start is not None and job.start <= at
+    if job.key.submit != action.key.submit and not same_run:
         return "done", "waits again" if job.state is JobState.PENDING else "ran again"
     if job.state in (JobState.RUNNING, JobState.SUSPENDED):
         if state == "intent":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -66,6 +67,24 @@ def test_a_new_run_says_that_the_requeue_was_carried_out(
 )
 def test_the_same_run(kind: ActionKind, state: str, now_is: JobState, at: int, expected: str | None) -> None:
     assert verdict(kind, state, job(now_is), at=at) == expected
+
+
+@pytest.mark.parametrize("kind", REQUEUES)
+@pytest.mark.parametrize(
+    ("start", "state", "at", "expected"),
+    [
+        (OLD, "intent", SOON, "undone"),
+        (OLD, "sent", SOON, None),
+        (OLD, "sent", LATE, "failed"),
+        (NEW, "sent", SOON, "done"),
+    ],
+)
+def test_a_change_of_size_is_no_new_run(
+    kind: ActionKind, start: int, state: str, at: int, expected: str | None
+) -> None:
+    """Slurm gives the job another submit time; when it started tells whether this is the run that we asked about."""
+    changed = replace(job(RUNNING, NEW), start=start, resized=True)
+    assert verdict(kind, state, changed, at=at) == expected
 
 
 @pytest.mark.parametrize("kind", REQUEUES)
