@@ -129,6 +129,7 @@ def health(context: Context, max_age: int | None, as_json: bool) -> None:
     """Whether the controller does its work, a line a point. Exit status 0 if all is well, 40 if not."""
     from pyslurm_budget.errors import StaleDataError
     from pyslurm_budget.service.health import CYCLES_MISSED, check_health
+    from pyslurm_budget.service.published import fault_of
     from pyslurm_budget.service.state import PublicState
 
     config = context.config
@@ -143,6 +144,7 @@ def health(context: Context, max_age: int | None, as_json: bool) -> None:
         now=host_now(),
         max_age=max_age if max_age is not None else CYCLES_MISSED * config.interval,
         kill_switch=str(config.kill_switch) if wiring.is_set(config.kill_switch) else None,
+        table_fault=fault_of(config.table_path, config.state_path),
     )
     wrong = [point for point in points if not point.ok]
     if as_json:

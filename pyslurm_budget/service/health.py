@@ -34,13 +34,16 @@ def check_health(
     now: int,
     max_age: int,
     kill_switch: str | None,
+    table_fault: str | None = None,
 ) -> tuple[Point, ...]:
     """All points at host time ``now``. ``state`` is the published state, or why it cannot be read; ``max_age`` the
-    greatest good age of the last cycle in seconds; ``kill_switch`` the file's name if it is there."""
+    greatest good age of the last cycle in seconds; ``kill_switch`` the file's name if it is there; ``table_fault``
+    what is wrong with the file of the decision table."""
     return (
         _cycle(ledger.last_cycle(), now, max_age),
         _failure(ledger.last_cycle(finished=False)),
         _table(state, now),
+        _table_file(table_fault),
         _accounting(ledger, now, max_age),
         _intents(ledger, now),
         _lost(ledger, now),
@@ -73,6 +76,10 @@ def _table(state: PublicState | StaleDataError, now: int) -> Point:
         ago = wording.span(-left)
         return Point("table", False, f"the decision table is stale since {ago}: new jobs are not judged by it")
     return Point("table", True, f"the decision table is good for {wording.span(left)} more")
+
+
+def _table_file(fault: str | None) -> Point:
+    return Point("table file", fault is None, fault or "the decision table is whole, and only its owner may write it")
 
 
 def _accounting(ledger: Ledger, now: int, max_age: int) -> Point:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pyslurm_budget.cli.operate import _loop
+from pyslurm_budget.domain.table import render
 from pyslurm_budget.errors import SlurmdbdError
 from pyslurm_budget.ledger.store import SqlLedger
 from pyslurm_budget.service.publish import FilePublisher
@@ -21,6 +22,7 @@ from pyslurm_budget.service.reconcile import BREAKER
 from pyslurm_budget.service.state import state_json
 from tests.cli.calling import Said, sbudget
 from tests.unit import made
+from tests.unit.tables import TABLE
 from tests.unit.test_render_show import PARSABLE, STATE
 
 BUDGETS = '[budgets.lab]\nshare = "100%"\n[budgets.nlp]\nparent = "lab"\nshare = "35%"\n'
@@ -46,7 +48,9 @@ class Site:
         """Publish the state of the show tests, ``age`` seconds old."""
         now = int(time.time())
         state = replace(STATE, as_of=now - age, stale_after=now - age + good_for)
-        FilePublisher(self.folder / "public/table", self.folder / "public/state.json").publish("", state_json(state))
+        FilePublisher(self.folder / "public/table", self.folder / "public/state.json").publish(
+            render(TABLE), state_json(state)
+        )
 
     def answers(self, command: str, text: str, fails: str = "") -> None:
         """Let a Slurm command answer this text, or fail with these words."""
@@ -152,7 +156,7 @@ def test_health_of_a_site_that_is_well(site: Site, ledger: SqlLedger) -> None:
     site.publish(5)
     said = site.sbudget("health")
     assert (said.status, said.err) == (0, "")
-    assert len(said.out.splitlines()) == 8
+    assert len(said.out.splitlines()) == 9
     assert all(line.startswith("ok ") for line in said.out.splitlines())
     assert json.loads(site.sbudget("health", "--json").out)["ok"] is True
 
@@ -163,7 +167,10 @@ def test_health_of_a_site_that_is_not(site: Site, ledger: SqlLedger) -> None:
     (site.folder / "stop").touch()
     said = site.sbudget("health")
     assert said.status == 40
-    assert said.err == "sbudget: 5 of 8 points need a person: cycle, table, accounting, breaker, kill switch\n"
+    assert (
+        said.err
+        == "sbudget: 6 of 9 points need a person: cycle, table, table file, accounting, breaker, kill switch\n"
+    )
     assert "BAD  breaker" in said.out
     site.publish(5)
     told = json.loads(site.sbudget("health", "--json", "--max-age", "10m").out)

@@ -29,7 +29,7 @@ def ledger(tmp_path: Path) -> Iterator[SqlLedger]:
 
 def bad(ledger: SqlLedger, state: PublicState | StaleDataError = GOOD, switch: str | None = None) -> dict[str, str]:
     points = check_health(ledger, state, now=NOW, max_age=90, kill_switch=switch)
-    assert len({point.name for point in points}) == len(points) == 8
+    assert len({point.name for point in points}) == len(points) == 9
     return {point.name: point.says for point in points if not point.ok}
 
 
