@@ -268,6 +268,10 @@ class SimulatedCluster:
         """Everything that happened, in order."""
         return self._state.events
 
+    def submission(self, ref: str) -> SubmitSpec:
+        """What was submitted as this job or task."""
+        return self._state.submitted[ref]
+
     def check(self) -> tuple[str, ...]:
         """One sentence for every broken invariant: a node over-committed, a job lost, a queue out of order."""
         return violations(self._state)
