@@ -25,8 +25,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "devcluster"
 BIN = Path(sys.executable).parent
-# Another base lets two runs of the tests go on side by side on one machine.
-PORT = int(os.environ.get("SBUDGET_TEST_PORT", "21500"))
+# Another base lets two runs of the tests go on side by side on one machine; each process of a run has its own ports.
+PORT = int(os.environ.get("SBUDGET_TEST_PORT", "21500")) + 500 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 @dataclass(frozen=True)
