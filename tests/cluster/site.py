@@ -135,9 +135,15 @@ class Site:
         self, group: str, gpus: int, *options: str, contract: str | None = None, run: str = "sleep 600"
     ) -> str:
         """Submit a job of a group; returns its id."""
+        ran = self.try_submit(group, gpus, *options, contract=contract, run=run)
+        assert ran.status == 0, ran
+        return ran.out.strip()
+
+    def try_submit(self, group: str, gpus: int, *options: str, contract: str | None, run: str) -> Ran:
+        """Submit a job of a group; what sbatch said."""
         comment = [f"--comment=min-runtime={contract}"] if contract else []
         argv = ["sbatch", "--parsable", "-A", group, f"--gres=gpu:{gpus}", "-N1", "-t", "30", "-o", "/dev/null"]
-        return self.cluster.run([*argv, *comment, *options, "--wrap", run], user=USERS[group]).out.strip()
+        return self.cluster.run([*argv, *comment, *options, "--wrap", run], user=USERS[group], check=False)
 
     def fields(self, job: str) -> dict[str, str]:
         """All fields of a job as `scontrol show job` prints them; empty if there is no such job."""
