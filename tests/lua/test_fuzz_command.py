@@ -30,8 +30,8 @@ pytestmark = pytest.mark.skipif(not LUAS, reason="none of lua5.1 to lua5.4 is in
 
 
 def fuzz(script: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command on a plugin beside a copy of the scripts' folder. Speed is not for a test: any call may take its
-    time. What it prints of a job may be any bytes."""
+    """Run the command on a plugin beside a copy of the scripts' folder. Any call may take its time: how
+    long is not for a test. What it prints of a job may be any bytes."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     argv = [sys.executable, str(script), "--seed", "7", "--limit", "1000", *options]
     return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False, env=env, timeout=120)
