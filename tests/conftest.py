@@ -1,32 +1,48 @@
-"""How the tests are spread over processes: those of real clusters are two groups, each of which stays in one process,
-so that two clusters are up at most, and both processes wait for one while the other computes."""
+"""How the tests are spread over processes: those of real clusters are two groups, each of which stays in one process.
+
+So both wait for Slurm at the same time while a third process computes, and few clusters are started twice.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 import pytest
 
-CLUSTER, CONTRACT = Path(__file__).parent / "cluster", Path(__file__).parent / "contract"
-# Modules of tests/cluster that start clusters of their own: with the contract suite, they are the second group.
-APART = {"test_claims", "test_devcluster", "test_setup"}
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
+
+# Modules of tests/cluster that are the second group, with the contract suite: those that start clusters of their own,
+# and so many others that both groups take about the same time (`--durations=0` tells it).
+APART = {"test_claims", "test_devcluster", "test_resized", "test_setup", "test_sync_sql"}
 
 
-def _group(item: pytest.Item) -> str | None:
-    """The group of a test of real clusters."""
-    if CONTRACT in item.path.parents or (CLUSTER in item.path.parents and item.path.stem in APART):
-        return "clusters-of-their-own"
-    return "shared-cluster" if CLUSTER in item.path.parents else None
+def group(nodeid: str) -> str | None:
+    """The group of a test of real clusters, by its id."""
+    path = PurePosixPath(nodeid.partition("::")[0])
+    if path.parent.name == "contract" or (path.parent.name == "cluster" and path.stem in APART):
+        return "other-clusters"
+    return "shared-cluster" if path.parent.name == "cluster" else None
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tell the group to pytest-xdist."""
-    group = _group(item)
-    if group is not None:
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """By hand, as the marks of `--dist loadgroup` go unseen: pytest-xdist 3.8 writes them where pytest 9.2 does not
+    look any more, and then each test of a cluster goes wherever there is room, with a cluster for it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        """A group stays together; any other test goes by itself."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid) or nodeid
+
+    return Groups(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those first: they wait more than they compute."""
-    items.sort(key=lambda item: _group(item) is None)
+    items.sort(key=lambda item: group(item.nodeid) is None)

@@ -75,13 +75,13 @@ def slow_installation(slow_cluster: DevCluster) -> Installation:
 @pytest.fixture
 def site(installation: Installation, tmp_path: Path) -> Site:
     """The cluster, empty, set up and in enforce, with a ledger and a history of its own."""
-    return _fresh(installation, tmp_path)
+    return fresh(installation, tmp_path)
 
 
 @pytest.fixture
 def slow_site(slow_installation: Installation, tmp_path: Path) -> Site:
     """The same on the cluster with the slow epilog."""
-    return _fresh(slow_installation, tmp_path)
+    return fresh(slow_installation, tmp_path)
 
 
 @pytest.fixture
@@ -95,7 +95,8 @@ def bare_site(installation: Installation, tmp_path: Path) -> Site:
     return made
 
 
-def _fresh(installation: Installation, tmp_path: Path) -> Site:
+def fresh(installation: Installation, tmp_path: Path) -> Site:
+    """An empty cluster that is set up, with a configuration, a ledger and a history of its own in the folder."""
     installation.ensure()
     made = Site(installation.site.cluster, tmp_path, table=installation.site.table)
     made.clean()

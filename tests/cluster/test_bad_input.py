@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.conftest import Installation, fresh
 from tests.cluster.site import Site
 
 pytestmark = pytest.mark.cluster
@@ -18,6 +19,12 @@ def one_sentence(text: str, *words: str) -> None:
     assert lines[0].startswith("sbudget: ")
     for word in words:
         assert word.lower() in lines[0].lower(), lines[0]
+
+
+@pytest.fixture(scope="module")
+def calm(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A site for tests that change nothing."""
+    return fresh(installation, tmp_path_factory.mktemp("calm"))
 
 
 @pytest.fixture
@@ -52,8 +59,8 @@ def test_a_daemon_that_does_not_answer(stopped: Site, status: int) -> None:
         one_sentence(ran.err, "slurmdbd")
 
 
-def test_no_slurm_commands(site: Site) -> None:
-    ran = site.sbudget("reconcile", check=False, env={"PATH": "/nonexistent"})
+def test_no_slurm_commands(calm: Site) -> None:
+    ran = calm.sbudget("reconcile", check=False, env={"PATH": "/nonexistent"})
     assert ran.status == 20, ran
     one_sentence(ran.err, "scontrol")
 
@@ -71,14 +78,14 @@ def test_no_slurm_commands(site: Site) -> None:
         ("[budgets.nlp", 11, ("toml",)),
     ],
 )
-def test_a_bad_budget_file(site: Site, text: str, status: int, words: tuple[str, ...]) -> None:
-    before = site.sbudget("budget", "tree").out
-    file = site.folder / "bad.toml"
+def test_a_bad_budget_file(calm: Site, text: str, status: int, words: tuple[str, ...]) -> None:
+    before = calm.sbudget("budget", "tree").out
+    file = calm.folder / "bad.toml"
     file.write_text(text)
-    ran = site.sbudget("budget", "apply", str(file), check=False)
+    ran = calm.sbudget("budget", "apply", str(file), check=False)
     assert ran.status == status, ran
     one_sentence(ran.err, str(file), *words)
-    assert site.sbudget("budget", "tree").out == before
+    assert calm.sbudget("budget", "tree").out == before
 
 
 @pytest.mark.parametrize(
@@ -89,13 +96,16 @@ def test_a_bad_budget_file(site: Site, text: str, status: int, words: tuple[str,
         ("cycle.interval", 'interval = "2s"', "interval = true"),
     ],
 )
-def test_an_unreadable_duration(site: Site, key: str, line: str, bad: str) -> None:
-    text = site.config.read_text()
+def test_an_unreadable_duration(calm: Site, key: str, line: str, bad: str) -> None:
+    text = calm.config.read_text()
     assert line in text
-    site.config.write_text(text.replace(line, bad))
-    ran = site.sbudget("reconcile", check=False)
+    calm.config.write_text(text.replace(line, bad))
+    try:
+        ran = calm.sbudget("reconcile", check=False)
+    finally:
+        calm.config.write_text(text)
     assert ran.status == 10, ran
-    one_sentence(ran.err, str(site.config), key, bad.partition(" = ")[2].strip('"'))
+    one_sentence(ran.err, str(calm.config), key, bad.partition(" = ")[2].strip('"'))
 
 
 def test_users_cannot_cheat_by_hand(site: Site) -> None:
