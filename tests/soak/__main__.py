@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -72,7 +73,7 @@ def _soak(site: Site, load: Load, accidents: Accidents, wanted: int, end: float)
         time.sleep(1)
         if now - said > 60 and site.cluster.run(["sacct", "-n", "-X", "-S", "now"], check=False).status == 0:
             said, made = now, verdict.requeues(site.sacct())
-            print(f"{made} requeues, {len(load.jobs)} jobs, {sum(accidents.count.values())} accidents", flush=True)
+            print(f"{made} requeues, {len(load.jobs)} jobs, {len(accidents.log)} accidents", flush=True)
             if made >= wanted:
                 break
     accidents.over()
@@ -89,7 +90,7 @@ def _judge(site: Site, load: Load, accidents: Accidents) -> int:
     faults = {
         "contracts broken by us": verdict.broken(rows),
         "jobs lost or held": verdict.lost(site, load.jobs, rows),
-        "requeues for nothing": verdict.wasted(site, rows),
+        "requeues for nothing": verdict.wasted(site, rows, accidents.log),
     }
     site.clean()
     site.sbudget("sync")
@@ -98,7 +99,8 @@ def _judge(site: Site, load: Load, accidents: Accidents) -> int:
     faults["faults that db verify finds"] = [] if checked.status == 0 else [checked.out + checked.err]
     made = verdict.requeues(rows)
     print(f"{made} runs requeued, {len(load.jobs)} jobs of {len(set(load.jobs.values()))} groups")
-    print("accidents: " + ", ".join(f"{n} x {what}" for what, n in sorted(accidents.count.items())))
+    count = Counter(what for _, what in accidents.log)
+    print("accidents: " + ", ".join(f"{n} x {what}" for what, n in sorted(count.items())))
     return _print(faults)
 
 

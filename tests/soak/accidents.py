@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,13 +42,13 @@ class Controller:
 
 @dataclass
 class Accidents:
-    """One accident at a time, each put right again after a while. ``count`` says how many of each there were."""
+    """One accident at a time, each put right again after a while. ``log`` has (time, kind) of each."""
 
     site: Site
     random: Random
     controller: Controller
     nodes: tuple[str, ...]
-    count: Counter[str] = field(default_factory=Counter)
+    log: list[tuple[int, str]] = field(default_factory=list)
     _due: float = 0
     _undo: Callable[[], None] | None = None
 
@@ -64,7 +63,7 @@ class Accidents:
             return
         kinds = (self._drain, self._drain, self._hang, self._kill, self._kill, self._slurmctld, self._slurmdbd)
         what = self.random.choice(kinds)
-        self.count[what.__name__.strip("_")] += 1
+        self.log.append((int(time.time()), what.__name__.strip("_")))
         seconds = what()
         self._due = time.monotonic() + seconds
 

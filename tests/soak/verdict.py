@@ -46,19 +46,23 @@ def lost(site: Site, jobs: Iterable[str], rows: list[dict[str, str]]) -> list[st
     return faults
 
 
-def wasted(site: Site, rows: list[dict[str, str]]) -> list[str]:
-    """Requeues for a job that did not start in the time that it takes to make room, though it still waited."""
+def wasted(site: Site, rows: list[dict[str, str]], accidents: list[tuple[int, str]]) -> list[str]:
+    """Requeues for a job that did not start in the time that it takes to make room, with the accidents of that time:
+    whether it was foreseeable a reader has to judge. The last ones before the end are not judged."""
     starts: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         if row["Start"].isdigit():
             starts[row["JobID"]].append(int(row["Start"]))
+    last = max((at for times in starts.values() for at in times), default=0)
     with ledger_of(site) as ledger:
         made = [i for i in ledger.intents() if i.action.kind.is_requeue and i.action.for_ref and i.state == "done"]
-    return [
-        f"{i.action.ref} was requeued at {i.at} for {i.action.for_ref}, which did not start within {TOOK_PLACE} s"
-        for i in made
-        if not any(i.at <= at <= i.at + TOOK_PLACE for at in starts[i.action.for_ref or ""])
-    ]
+    found = []
+    for i in made:
+        until = i.at + TOOK_PLACE
+        if until < last and not any(i.at <= at <= until for at in starts[i.action.for_ref or ""]):
+            meanwhile = ", ".join(f"{what} after {at - i.at} s" for at, what in accidents if i.at - 30 <= at <= until)
+            found.append(f"{i.action.ref} at {i.at} for {i.action.for_ref}: not within {TOOK_PLACE} s ({meanwhile})")
+    return found
 
 
 def unequal(site: Site, rows: list[dict[str, str]]) -> list[str]:
