@@ -79,7 +79,9 @@ def test_a_node_that_is_set_out_of_service_and_taken_back(past: Past) -> None:
     out = past.scontrol("update", "nodename=n2", "state=drain", "reason=open")
     fell = past.scontrol("update", "nodename=n3", "state=down", "reason=fan")
     time.sleep(3)
-    up = past.scontrol("update", "nodename=n3", "state=resume")
+    # Its slurmd may have registered meanwhile, which brings it back: then there is nothing to resume.
+    past.cluster.run(["scontrol", "update", "nodename=n3", "state=resume"], check=False)
+    up = int(time.time())
     past.cluster.wait("slurmdbd knows all", lambda: bool(on(past, "n2")) and all(e.end for e in on(past, "n3")))
 
     (first,) = on(past, "n1")
@@ -94,7 +96,7 @@ def test_a_node_that_is_set_out_of_service_and_taken_back(past: Past) -> None:
     assert third.state.startswith("DOWN")
     assert abs(third.start - fell) <= NEAR
     assert third.end is not None
-    assert abs(third.end - up) <= NEAR
+    assert fell - NEAR <= third.end <= up + NEAR
     assert not on(past, "n4")
     assert all(is_out(event.state) for event in past.events())
 
